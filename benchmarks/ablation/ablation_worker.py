@@ -13,6 +13,7 @@ from benchmarks.report.summary import key_of
 from benchmarks.suite import families
 from benchmarks.workloads.suites import ALL, named
 from mirage_py.errors import InputError
+from mirage_py.runtime.base import stages
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.env.environment import detect_target
 from mirage_py.runtime.launch.launch import PlanRunner
@@ -53,8 +54,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     """The row of the workload ``key``, its plans as ``read_plans`` takes them."""
     import torch
 
-    stage = Path(task["stage_file"])
-    stage.write_text("reading", encoding="utf-8")
+    stages.enter("reading")
     (workload,) = named(ALL, [task["key"]])
     winners = Path(task["winners"]) if task["winners"] else None
     program, plans = read_plans(Path(task["plans"]), task["key"], task["limit"], winners)
@@ -68,7 +68,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     ):
 
         def race(of: Sequence[Plan]) -> list[Timed]:
-            stage.write_text(f"timing {len(of)} variants", encoding="utf-8")
+            stages.enter(f"timing {len(of)} variants")
             sets = rotated_inputs(check.store, target.l2_bytes, device)
             entries = {str(n): _on_sets(PlanRunner(plan), sets) for n, plan in enumerate(of)}
             with torch.no_grad():
@@ -79,7 +79,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
             check.remaining,
             race,
         )
-        stage.write_text("compiling and checking", encoding="utf-8")
+        stages.enter("compiling and checking")
         return ablation_row(
             workload, plans, target, lambda of: pool.compile(of, target.capability), bench
         )

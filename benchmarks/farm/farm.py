@@ -6,25 +6,23 @@ more, on whichever GPU is free, and then given up with its reason.
 
 from __future__ import annotations
 
-import queue
 import shutil
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mirage_py.runtime.process.executor import MEASURE, Executor, reply_of
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 
 _PREPARE_S = 240.0
 _ATTEMPTS = 2
-# A worker holds torch and the inputs of large programs; only a runaway comes near this.
-_MEMORY_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +45,10 @@ class Outcome:
     reason: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Worker:
     gpu: str
-    pool: WorkerPool
-    folder: Path
-    ready: bool = False
-    busy: tuple[Job, int] | None = None
+    executor: Executor
 
 
 @dataclass(slots=True)
@@ -71,8 +66,8 @@ class Farm:
     on_ready: Callable[[str, Any], None] = lambda _gpu, _value: None
     on_outcome: Callable[[Outcome], None] = lambda _outcome: None
     faults: list[str] = field(default_factory=list)
-    _events: queue.SimpleQueue[tuple[_Worker, Reply]] = field(default_factory=queue.SimpleQueue)
     _workers: list[_Worker] = field(default_factory=list)
+    _running: dict[Future[Reply], tuple[_Worker, Job | None, int]] = field(default_factory=dict)
     _waiting: deque[tuple[Job, int]] = field(default_factory=deque)
     _folder: Path = field(init=False)
 
@@ -80,22 +75,17 @@ class Farm:
         self._folder = Path(tempfile.mkdtemp(prefix="mirage_py_bench_"))
         for number, gpu in enumerate(self.gpus):
             folder = self._folder / str(number)
+            folder.mkdir()
             # Compilers begin with empty caches: what they take is measured too.
             environment = {
                 "CUDA_VISIBLE_DEVICES": gpu,
                 "TRITON_CACHE_DIR": str(folder / "triton"),
                 "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+                "TMPDIR": str(folder),
                 **self.environment,
             }
-            folder.mkdir()
-            pool = WorkerPool(
-                1,
-                timeout_s=self.row_s,
-                environment=environment,
-                memory_bytes=_MEMORY_BYTES,
-                imports=(),
-            )
-            self._workers.append(_Worker(gpu, pool, folder))
+            executor = WorkerPool(1, replace(MEASURE, environment=environment))
+            self._workers.append(_Worker(gpu, executor))
         return self
 
     def __exit__(
@@ -105,7 +95,7 @@ class Farm:
         trace: TracebackType | None,
     ) -> None:
         for worker in self._workers:
-            worker.pool.close()
+            worker.executor.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(
@@ -120,73 +110,43 @@ class Farm:
         """
         self._waiting = deque((job, 1) for job in jobs)
         for worker in self._workers:
-            self._ask(worker, {"service": self.service}, _PREPARE_S)
-        preparing = len(self._workers)
-        while preparing or any(w.busy for w in self._workers):
-            left = None if deadline is None else deadline - time.monotonic()
-            try:
-                worker, reply = self._events.get(timeout=None if left is None else max(0.0, left))
-            except queue.Empty:
+            asked = worker.executor.submit({"service": self.service}, _PREPARE_S)
+            self._running[asked] = worker, None, 1
+        idle: deque[_Worker] = deque()
+        while self._running:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            done = wait(self._running, left, FIRST_COMPLETED).done
+            if not done:
                 break
-            if not worker.ready:
-                preparing -= 1
-                self._prepared(worker, reply)
-            elif worker.busy is not None:
-                outcome = self._finished(worker, reply)
-                if outcome.value is None and outcome.attempt < _ATTEMPTS:
-                    self._waiting.append((outcome.job, outcome.attempt + 1))
-                else:
-                    self.on_outcome(outcome)
+            for future in done:
+                worker, job, attempt = self._running.pop(future)
+                if self._taken(worker, job, attempt, reply_of(future)):
+                    idle.append(worker)
             self._waiting = deque(w for w in self._waiting if not skip(w[0]))
-            self._hand_out()
+            while idle and self._waiting:
+                worker, (job, attempt) = idle.popleft(), self._waiting.popleft()
+                asked = worker.executor.submit(job.task, self.row_s)
+                self._running[asked] = worker, job, attempt
         return self.unfinished()
 
     def unfinished(self) -> list[Job]:
         """The jobs that were begun and not finished, and those not begun."""
-        in_flight = [w.busy[0] for w in self._workers if w.busy]
+        in_flight = [job for _, job, _ in self._running.values() if job is not None]
         return [*in_flight, *(job for job, _ in self._waiting)]
 
-    def _hand_out(self) -> None:
-        for worker in self._workers:
-            if not self._waiting:
-                return
-            if worker.ready and worker.busy is None:
-                job, attempt = self._waiting.popleft()
-                worker.busy = job, attempt
-                stage_file = worker.folder / "stage"
-                stage_file.unlink(missing_ok=True)
-                self._ask(worker, {**job.task, "stage_file": str(stage_file)}, self.row_s)
-
-    def _ask(self, worker: _Worker, task: Task, timeout_s: float) -> None:
-        """Ask in a thread; the reply comes as an event."""
-
-        def ask() -> None:
-            try:
-                (reply,) = worker.pool.map([task], timeout_s=timeout_s)
-            except Exception as error:  # noqa: BLE001
-                # A worker that does not start: said where the reply is looked at.
-                reply = Reply("crash", reason=f"{type(error).__name__}: {error}")
-            self._events.put((worker, reply))
-
-        threading.Thread(target=ask, daemon=True).start()
-
-    def _prepared(self, worker: _Worker, reply: Reply) -> None:
-        if reply.done:
-            worker.ready = True
-            self.on_ready(worker.gpu, reply.value)
-        else:
-            self.faults.append(f"GPU {worker.gpu} is left out: {reply.reason or reply.kind}")
-
-    def _finished(self, worker: _Worker, reply: Reply) -> Outcome:
-        assert worker.busy is not None
-        (job, attempt), worker.busy = worker.busy, None
-        reason = ""
-        if not reply.done:
-            stage = _stage(worker.folder / "stage")
-            reason = (reply.reason or reply.kind) + (f"; the last stage was: {stage}" * bool(stage))
-        value = reply.value if reply.done else None
-        return Outcome(job, worker.gpu, attempt, reply.seconds, value, reason)
-
-
-def _stage(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    def _taken(self, worker: _Worker, job: Job | None, attempt: int, reply: Reply) -> bool:
+        """Take in a reply: whether its worker is of use."""
+        if job is None:
+            if reply.done:
+                self.on_ready(worker.gpu, reply.value)
+            else:
+                self.faults.append(f"GPU {worker.gpu} is left out: {reply.reason or reply.kind}")
+            return reply.done
+        if not reply.done and attempt < _ATTEMPTS:
+            self._waiting.append((job, attempt + 1))
+            return True
+        value, reason = (reply.value, "") if reply.done else (None, reply.reason or reply.kind)
+        if reason and reply.stage:
+            reason += f"; the last stage was: {reply.stage}"
+        self.on_outcome(Outcome(job, worker.gpu, attempt, reply.seconds, value, reason))
+        return True

@@ -24,6 +24,8 @@ from mirage_py.frontend.spec import parse, parse_file
 from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.reasons import Code
+from mirage_py.runtime.process.executor import SEARCH
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.jobs import Setting, task_of
 from mirage_py.search.enumerate.runners import Runner, run_here
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
@@ -111,7 +113,8 @@ def measure_here(request: Request) -> Measured:
     with contextlib.ExitStack() as stack:
         runner: Runner = run_here
         if request.processes > 1:
-            runner = stack.enter_context(contextlib.closing(SearchPool(request.processes)))
+            workers = request.processes - 1
+            runner = SearchPool(stack.enter_context(WorkerPool(workers, SEARCH)), workers)
         deadline = time.monotonic() + request.limit_s
         results = [search(p, limits=limits, deadline=deadline, runner=runner) for p in parts]
         wall = time.perf_counter() - wall

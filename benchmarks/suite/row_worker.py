@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.suite import families
 from benchmarks.workloads.suites import ALL, named
 from benchmarks.workloads.workload import Workload
+from mirage_py.runtime.base import stages
 from mirage_py.targets import Target
 
 Task = Mapping[str, Any]
@@ -42,18 +43,13 @@ def measure(task: Task) -> dict[str, Any]:
     from benchmarks.suite.row import Setting, measure_row
 
     started = time.perf_counter()
-    stage_file = Path(task["stage_file"])
-    stage_file.write_text("reading", encoding="utf-8")
+    stages.enter("reading")
     (workload,) = named(ALL, [task["key"]])
     searched = _searched(workload, task)
     wanted = task["peers"]
     rivals = peers(workload, ("eager", *wanted) if wanted else None)
     setting = Setting(_target(), task["effort"], task["compile_workers"], _launch_us())
-
-    def note_stage(stage: str) -> None:
-        stage_file.write_text(stage, encoding="utf-8")
-
-    row, measurements = measure_row(workload, searched, rivals, setting, note_stage)
+    row, measurements = measure_row(workload, searched, rivals, setting, stages.enter)
     row["row_s"] = round(time.perf_counter() - started, 1)
     return {"row": row, "measurements": measurements}
 

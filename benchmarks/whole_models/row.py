@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.whole_models.phase import EAGER, OURS
+from mirage_py.runtime.base import stages
 
 Json = dict[str, Any]
 Task = Mapping[str, Any]
@@ -33,15 +34,14 @@ _TIMES, _ALONE = 2.0, 0.03
 def measure(task: Task) -> Json:
     """The row of a task: ``{"row": ...}``."""
     begin = time.perf_counter()
-    stage_file = Path(task["stage_file"])
     answers: dict[str, Json] = {}
     fault = ""
-    # Beside the stage file: the farm removes that folder even where this process is killed.
-    with tempfile.TemporaryDirectory(dir=stage_file.parent) as name:
+    # The farm removes it even where this process is killed.
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         logs = Path(task["logs"] or folder)
         for phase in ("first_start", "second_start"):
-            stage_file.write_text(phase, encoding="utf-8")
+            stages.enter(phase)
             try:
                 answers[phase] = _process(phase, task, folder, logs)
             except RuntimeError as error:

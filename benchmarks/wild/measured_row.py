@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from benchmarks.wild.sdpa import sdpa_form
 from benchmarks.wild.summary import WAYS
 from mirage_py.dynamo.backend import mirage_py
 from mirage_py.frontend.decorator import superoptimize
+from mirage_py.runtime.base import stages
 from mirage_py.runtime.timing.timing import time_interleaved
 
 Json = dict[str, Any]
@@ -37,10 +37,9 @@ _SETS_BYTES = 6 * 2**30
 def measure(task: Task) -> Json:
     """The row of a task: ``{"row": ...}``."""
     program = program_at(task["program"])
-    stage_file = Path(task["stage_file"])
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {"row": measured_row(program, task, lambda s: _write(stage_file, s))}
+        return {"row": measured_row(program, task, stages.enter)}
 
 
 def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) -> Json:
@@ -110,7 +109,3 @@ def _times(candidates: Mapping[str, Call], given: list[Any], seconds: float) -> 
         deadline=time.monotonic() + seconds,
     )
     return {name: round(timed.median_us, 2) for name, timed in found.items() if timed.ran}
-
-
-def _write(path: Path, stage: str) -> None:
-    path.write_text(stage, encoding="utf-8")

@@ -32,6 +32,8 @@ from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.result import Result
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
+from mirage_py.runtime.process.executor import SEARCH, Executor
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import best_families
@@ -161,6 +163,11 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
 
     ``budget`` is that of the whole optimisation, which begins now.
     """
+    with WorkerPool(Settings.from_env().workers, SEARCH) as executor:
+        return _rank_plans(program, target, request, executor)
+
+
+def _rank_plans(program: Program, target: Target, request: Request, executor: Executor) -> Ranking:
     time_budget = TimeBudget(request.budget)
     chosen, notes = usable(request.backend)
     limits = limits_for(chosen, request.limits or SearchLimits(), target)
@@ -169,7 +176,7 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
     traced(lambda: stages.normal_stage(program, normal))
 
     request.progress("searching")
-    pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
+    pool = SearchPool(executor, executor.places - 1, patience_s=_ALONE_S)
 
     def searched(
         what: Program, kept_in: Path | None = None, max_kernels: int = limits.max_kernels
@@ -199,14 +206,11 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
 
     # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces first.
     is_long = chained_products(normal) > TWO_KERNELS_HOLD
-    try:
-        others = rewritten() if is_long else ()
-        found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
-        traced(lambda: stages.families_stage(normal, found))
-        safe = safe_families(found.families)
-        others = others if is_long else rewritten()
-    finally:
-        pool.close()
+    others = rewritten() if is_long else ()
+    found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
+    traced(lambda: stages.families_stage(normal, found))
+    safe = safe_families(found.families)
+    others = others if is_long else rewritten()
 
     traced(lambda: stages.safe_stage(safe, others))
 
@@ -221,7 +225,7 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
         normal,
         [i.family for i in ranked],
         request,
-        processes=Settings.from_env().workers,
+        executor=executor,
         deadline=time_budget.verified_by(),
     )
     traced(lambda: stages.verified_stage(ranked, verified))
@@ -254,7 +258,7 @@ def verify_families(
     families: Sequence[UGraph],
     request: Request,
     *,
-    processes: int = 1,
+    executor: Executor | None = None,
     deadline: float | None = None,
 ) -> dict[str, Verified]:
     """Those of the stabilised families that the field test finds equal, by digest.
@@ -271,7 +275,7 @@ def verify_families(
         distinct,
         trials=_TRIALS,
         seed=request.seed,
-        processes=processes,
+        executor=executor,
         deadline=deadline,
         stop=request.should_stop,
     ):

@@ -14,7 +14,7 @@ from typing import Any
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.reasons import read_reason
-from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.executor import Executor
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.json_form import dump_text, load_text
@@ -27,8 +27,6 @@ Finding = FieldEvidence | UnsupportedError
 
 # Seconds of this process that what is left has to be worth before others are started.
 _WORTH_S = 4.0
-_MEMORY_BYTES = 4 << 30
-_FOREVER_S = 1e6
 
 
 def findings(
@@ -37,7 +35,7 @@ def findings(
     *,
     trials: int,
     seed: int,
-    processes: int = 1,
+    executor: Executor | None = None,
     deadline: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[UGraph, Finding]]:
@@ -54,9 +52,9 @@ def findings(
             return
         left = len(families) - number
         each_s = (time.monotonic() - begun) / max(1, number)
-        if passed and min(processes, left) > 1 and left * each_s > _WORTH_S:
-            workers = min(processes, left)
-            yield from _spread(program, families[number:], trials, seed, workers, deadline, stop)
+        places = executor.places if executor else 1
+        if executor and passed and min(places, left) > 1 and left * each_s > _WORTH_S:
+            yield from _spread(program, families[number:], trials, seed, executor, deadline, stop)
             return
         try:
             found: Finding = tests.run(family)
@@ -71,7 +69,7 @@ def _spread(
     families: Sequence[UGraph],
     trials: int,
     seed: int,
-    workers: int,
+    executor: Executor,
     deadline: float | None,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[UGraph, Finding]]:
@@ -81,12 +79,9 @@ def _spread(
         "trials": trials,
         "seed": seed,
     }
-    with WorkerPool(
-        workers, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=("numpy",)
-    ) as pool:
-        replies = pool.map(
-            [{**task, "family": dump_text(f)} for f in families], deadline=deadline, stop=stop
-        )
+    replies = executor.map(
+        [{**task, "family": dump_text(f)} for f in families], deadline=deadline, stop=stop
+    )
     for family, reply in zip(families, replies, strict=True):
         # What a process that died was at has passed nothing.
         if reply.done:

@@ -10,6 +10,17 @@ LAUNCH, QUEUE = "launch", "queue"
 
 _LISTENERS: list[Callable[[str], None]] = []
 _UNDER_WAY = [""]
+_INTERRUPTED = [False]
+
+
+def interrupt(*, over: bool = True) -> None:
+    """Have ``interrupted`` say so; safe in the handler of a signal."""
+    _INTERRUPTED[0] = over
+
+
+def interrupted() -> bool:
+    """Whether the task that this worker process is at should end soon, with what it has."""
+    return _INTERRUPTED[0]
 
 
 def listen(listener: Callable[[str], None]) -> None:
@@ -27,6 +38,12 @@ def stage(name: str) -> Iterator[None]:
     finally:
         _UNDER_WAY.pop()
         _tell()
+
+
+def enter(name: str) -> None:
+    """From now on, to the end of the task, this is the stage outside of all others."""
+    _UNDER_WAY[0] = name
+    _tell()
 
 
 def _tell() -> None:

@@ -13,10 +13,11 @@ from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.process.executor import COMPILE, INTERRUPTED, OUT_OF_TIME
 from mirage_py.runtime.process.warm_workers import WARM
-from mirage_py.runtime.process.worker_pool import INTERRUPTED, OUT_OF_TIME, WorkerPool
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
-from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
+from mirage_py.settings import Settings
 from mirage_py.ugraph.ir.plan import Plan
 
 Source = KernelSource | CudaSource
@@ -175,13 +176,7 @@ def keep_compile_workers() -> None:
 
 
 def _workers(count: int) -> WorkerPool:
-    return WorkerPool(
-        count,
-        timeout_s=DEFAULT_COMPILE_TIMEOUT_S,
-        # Compiling needs no GPU: no worker may take memory on one.
-        environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
-        imports=("triton",),
-    )
+    return WorkerPool(count, COMPILE)
 
 
 def _source(kernel: EmittedKernel) -> Source:

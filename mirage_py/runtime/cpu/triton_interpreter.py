@@ -21,6 +21,7 @@ from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.ugraph.checks.run_time_sizes import at_sizes
 from mirage_py.ugraph.ir.plan import Plan
@@ -33,9 +34,8 @@ FloatArray = NDArray[np.float64]
 TIMEOUT_S = 300.0
 
 _LOCK = threading.Lock()
-_POOL = WorkerPool(
-    1, timeout_s=TIMEOUT_S, environment={"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-)
+_ENVIRONMENT = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+_POOL = WorkerPool(1, WorkerKind(timeout_s=TIMEOUT_S, environment=_ENVIRONMENT))
 atexit.register(_POOL.close)
 
 

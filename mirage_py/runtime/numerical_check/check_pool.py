@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from mirage_py.runtime.base.stages import LAUNCH
 from mirage_py.runtime.numerical_check import judge as device_judge
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.runtime.timing.timing import Timed
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
-_CHECK_TIMEOUT_S = 60.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
 _LEAST_TRIALS_S = 2.0
 # CUDA maps address space far beyond what it uses.
-_MEMORY_BYTES = 64 << 30
+_CHECK = WorkerKind("GPU", timeout_s=60.0, memory_bytes=64 << 30)
 # Of the sets that every candidate must pass before any is timed; finalists pass all.
 _FIRST = 2
 
@@ -85,10 +84,8 @@ class NumericalCheck:
             "device": f"cuda:{device}",
         }
         ready = {**self._common, "service": "ready_check"}
-        self._pool = WorkerPool(
-            1, timeout_s=_CHECK_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
-        )
-        self._ready = _Preparation(self._pool, ready)
+        self._pool = WorkerPool(1, _CHECK, standby=ready)
+        self._ready = self._pool.submit(ready, _READY_TIMEOUT_S)
         names = set_names(program)
         self._first, self._others = names[:_FIRST], names[_FIRST:]
         deadlines = {n: t for n in self._first if (t := first_by) is not None}
@@ -156,7 +153,7 @@ class NumericalCheck:
     def close(self) -> None:
         """Stop the workers and remove the folder."""
         self._references.close()
-        self._ready.close()
+        self._pool.cancel([self._ready])
         device_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -168,7 +165,9 @@ class NumericalCheck:
 
     def _wait(self, names: Sequence[str]) -> None:
         start = time.monotonic()
-        self._ready.wait()
+        ready = self._ready.result()
+        if not ready.done:
+            raise CompileError("the numerical check cannot be set up", why=ready.reason)
         self.known = self.known.with_more(self._references.wait(names))
         self.waited_s += time.monotonic() - start
 
@@ -177,41 +176,6 @@ class NumericalCheck:
     ) -> list[dict[str, Any]]:
         common = {**self._common, "service": "numerical_check", "sets": list(sets), **timing}
         return [{**common, "plan": dump_text(plan)} for plan in plans]
-
-
-class _Preparation:
-    """One task that a pool of its own does in the background."""
-
-    def __init__(self, pool: WorkerPool, task: Mapping[str, Any]) -> None:
-        self._pool = pool
-        self._task = task
-        self._done: list[Reply | Exception] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._done += self._pool.map([self._task], timeout_s=_READY_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001
-            # Raised where the result is asked for.
-            self._done.append(error)
-
-    def wait(self) -> None:
-        """Return when it is done. Raises CompileError where it failed."""
-        self._thread.join()
-        (reply,) = self._done
-        if isinstance(reply, Exception):
-            raise reply
-        if not reply.done:
-            raise CompileError("the numerical check cannot be set up", why=reply.reason)
-
-    def close(self) -> None:
-        """Stop the worker, whether it is done or not."""
-        # It may be just about to start: it is stopped until nobody waits for it any more.
-        while self._thread.is_alive():
-            self._pool.close()
-            self._thread.join(timeout=0.1)
-        self._pool.close()
 
 
 def _trial(reply: Reply) -> Trial:

@@ -7,20 +7,16 @@ are needed.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
-from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.ugraph.ir.program import Program
 
-# Inputs and references of a large program take minutes on a slow machine.
-_TIMEOUT_S = 900.0
-_MEMORY_BYTES = 64 << 30
 # Large arrays come and go: glibc would take the memory of each from the kernel anew, page by page,
 # which is half of the time (measured: causal attention, 2.7 s against 1.4 s, 1.2 s in large pages).
 _ENVIRONMENT = {
@@ -30,6 +26,8 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+# Inputs and references of a large program take minutes on a slow machine.
+_KIND = WorkerKind("CPU", 900.0, 64 << 30, ("numpy",), _ENVIRONMENT)
 # Threads of one process; the interpreter's own part keeps more from working at once.
 _MOST_THREADS = 4
 # Of each element of the outputs: its value, its error and its place, and the file that is written.
@@ -85,39 +83,21 @@ class References:
         names: Sequence[str],
         deadlines: Mapping[str, float],
     ) -> None:
-        self._names = list(names)
         cores = len(os.sched_getaffinity(0))
         workers = at_a_time(program, len(names), cores, _available_bytes())
         threads = max(1, min(_MOST_THREADS, cores // workers))
-        self._tasks = [
+        tasks = [
             {**task, "sets": [n], "threads": threads, "deadline": deadlines.get(n)} for n in names
         ]
-        self._pool = WorkerPool(
-            workers,
-            timeout_s=_TIMEOUT_S,
-            environment=_ENVIRONMENT,
-            memory_bytes=_MEMORY_BYTES,
-            imports=("numpy",),
-        )
-        self._replies: dict[str, Reply] = {}
-        self._failure: Exception | None = None
-        self._changed = threading.Condition()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._pool = WorkerPool(workers, _KIND)
+        self._futures = {n: self._pool.submit(t) for n, t in zip(names, tasks, strict=True)}
 
     def wait(self, names: Sequence[str]) -> Known:
         """Return when these sets are ready: what is known of them. Raises CompileError where one
         failed.
         """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._failure is not None or all(n in self._replies for n in names)
-            )
-        if self._failure is not None:
-            raise self._failure
         known = Known()
-        for reply in (self._replies[n] for n in names):
+        for reply in [self._futures[n].result() for n in names]:
             if not reply.done:
                 raise CompileError("the numerical check cannot be set up", why=reply.reason)
             for name, (share, vague) in reply.value.items():
@@ -126,26 +106,7 @@ class References:
 
     def close(self) -> None:
         """Stop the workers, whether they are done or not."""
-        # One may be just about to start: they are stopped until nobody asks them any more.
-        self._stopped.set()
-        while self._thread.is_alive():
-            self._pool.close()
-            self._thread.join(timeout=0.1)
-        self._pool.close()
-
-    def _run(self) -> None:
-        try:
-            self._pool.map(self._tasks, on_reply=self._take, stop=self._stopped.is_set)
-        except Exception as error:  # noqa: BLE001
-            # Raised where a set is asked for.
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
-
-    def _take(self, number: int, reply: Reply) -> None:
-        with self._changed:
-            self._replies[self._names[number]] = reply
-            self._changed.notify_all()
+        self._pool.cancel(self._futures.values())
 
 
 def at_a_time(program: Program, sets: int, cores: int, free_bytes: int) -> int:

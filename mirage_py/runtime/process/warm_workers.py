@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mirage_py.errors import MirageError
-from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.executor import Executor
 
 # Seconds without a tuning after which they end.
 IDLE_S = 60.0
@@ -26,11 +26,11 @@ class WarmWorkers:
         self._lock = threading.Lock()
         self._idle_s = 0.0
         self._count = 0
-        self._pool: WorkerPool | None = None
+        self._pool: Executor | None = None
         self._starting: threading.Thread | None = None
         self._timer: threading.Timer | None = None
 
-    def keep(self, count: int, make: Callable[[], WorkerPool], idle_s: float = IDLE_S) -> None:
+    def keep(self, count: int, make: Callable[[], Executor], idle_s: float = IDLE_S) -> None:
         """From now on a pool of ``count`` workers stays, until nobody has used it for ``idle_s``;
         one starts in the background if there is none.
         """
@@ -43,7 +43,7 @@ class WarmWorkers:
                 self._starting.start()
                 self._store(count, pool)
 
-    def take(self, count: int) -> WorkerPool | None:
+    def take(self, count: int) -> Executor | None:
         """The warm pool, if it has so many workers: it is the caller's until it is given
         back.
         """
@@ -58,7 +58,7 @@ class WarmWorkers:
             starting.join()
         return pool
 
-    def give(self, count: int, pool: WorkerPool) -> None:
+    def give(self, count: int, pool: Executor) -> None:
         """Keep a pool for the next one, or stop it."""
         with self._lock:
             if self._idle_s and self._pool is None:
@@ -78,14 +78,14 @@ class WarmWorkers:
         if pool is not None:
             pool.close()
 
-    def _store(self, count: int, pool: WorkerPool) -> None:
+    def _store(self, count: int, pool: Executor) -> None:
         self._count, self._pool = count, pool
         self._timer = threading.Timer(self._idle_s, self.end)
         self._timer.daemon = True
         self._timer.start()
 
 
-def _start(pool: WorkerPool, count: int) -> None:
+def _start(pool: Executor, count: int) -> None:
     # One that does not start is told of by the first task that needs it.
     with contextlib.suppress(MirageError):
         pool.map([{"service": "mirage_py.runtime.process.warm_workers:nothing"}] * count)

@@ -66,7 +66,7 @@ class Reply:
 
     ``kind`` is ``done`` (``value`` holds the answer), ``error`` (the service raised), ``timeout``,
     ``crash`` or ``skipped``; ``reason`` says why in words unless it is done. ``stage`` is where it
-    ran out of time, if it had said so.
+    ran out of time or died, if it had said so.
     """
 
     kind: str
@@ -107,6 +107,7 @@ class WorkerProcess:
         self._errors: IO[bytes] | None = None
         self._pending = b""
         self._stage = ""
+        self._at_work = False
 
     @property
     def is_running(self) -> bool:
@@ -123,6 +124,7 @@ class WorkerProcess:
         start = time.monotonic()
         try:
             _clear(self._errors)
+            self._at_work = True
             answer = self._exchange(process, task, timeout_s)
         except TimeoutError:
             self.kill(process)
@@ -130,12 +132,14 @@ class WorkerProcess:
             seconds = time.monotonic() - start
             return Reply("timeout", reason=reason, seconds=seconds, stage=self._stage)
         except (OSError, ValueError):  # ValueError: somebody else has closed the streams
-            reason = self._death(process)
+            reason, seconds = self._death(process), time.monotonic() - start
             self.kill(process)
-            return Reply("crash", reason=reason, seconds=time.monotonic() - start)
+            return Reply("crash", reason=reason, seconds=seconds, stage=self._stage)
         except _GarbageError as error:
             self.kill(process)
             return Reply("crash", reason=str(error), seconds=time.monotonic() - start)
+        finally:
+            self._at_work = False
         seconds = time.monotonic() - start
         if answer.get("spoiled"):
             self.kill(process)
@@ -143,6 +147,12 @@ class WorkerProcess:
             code = Code[answer["code"]] if "code" in answer else None
             return Reply("error", None, str(answer["error"]), seconds, code)
         return Reply("done", answer["value"], seconds=seconds)
+
+    def interrupt(self) -> None:
+        """Tell a task that is under way to end soon (``stages.interrupted``)."""
+        with self._one_at_a_time, contextlib.suppress(ProcessLookupError):
+            if self._at_work and self._process is not None:
+                self._process.send_signal(signal.SIGUSR1)
 
     def kill(self, only: subprocess.Popen[bytes] | None = None) -> None:
         """End the process and everything it started.

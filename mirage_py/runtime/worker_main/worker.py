@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +22,7 @@ from typing import Any
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Code
 from mirage_py.runtime.base.gpu_context import gpu_is_lost
-from mirage_py.runtime.base.stages import listen
+from mirage_py.runtime.base.stages import interrupt, listen
 
 Task = Mapping[str, Any]
 
@@ -95,11 +96,13 @@ def main(memory_bytes: int, imports: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     listen(lambda name: _send(replies, {"stage": name}))
+    signal.signal(signal.SIGUSR1, lambda *_: interrupt())
     for name in imports:
         importlib.import_module(name)
     _send(replies, {"ready": True})
     for line in tasks:
         task = json.loads(line)
+        interrupt(over=False)
         _send(replies, {**_answer(task), "number": task["number"]})
 
 

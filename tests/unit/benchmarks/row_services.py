@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mirage_py.runtime.base import stages
+
 Task = Mapping[str, Any]
 
 
@@ -22,7 +24,7 @@ def refuse(task: Task) -> None:
 
 
 def row(task: Task) -> dict[str, Any]:
-    Path(task["stage_file"]).write_text("timing 4 candidates", encoding="utf-8")
+    stages.enter("timing 4 candidates")
     if task.get("crash_once") and not Path(task["crash_once"]).exists():
         Path(task["crash_once"]).touch()
         os.abort()

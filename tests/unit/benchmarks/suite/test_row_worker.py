@@ -9,10 +9,19 @@ import pytest
 from benchmarks.suite import families, row, row_worker
 from benchmarks.workloads.suites import SMOKE, named
 from mirage_py.errors import InputError
+from mirage_py.runtime.base import stages
 from mirage_py.runtime.env import environment
 from mirage_py.targets import H200
 
 WORKLOAD = named(SMOKE)[0]
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every stage that is told."""
+    found: list[str] = []
+    monkeypatch.setattr(stages, "_LISTENERS", [found.append])
+    return found
 
 
 @pytest.fixture
@@ -31,7 +40,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     return calls
 
 
-def task(tmp_path: Path, **more: object) -> dict[str, object]:
+def task(**more: object) -> dict[str, object]:
     settings = {
         "families": None,
         "plans": 3,
@@ -40,11 +49,11 @@ def task(tmp_path: Path, **more: object) -> dict[str, object]:
         "peers": [],
         "compile_workers": 2,
     }
-    return {"key": WORKLOAD.key, "stage_file": str(tmp_path / "stage"), **settings, **more}
+    return {"key": WORKLOAD.key, **settings, **more}
 
 
-def test_without_searches_it_searches(tmp_path: Path, measured: list[tuple]):
-    found = row_worker.measure(task(tmp_path))
+def test_without_searches_it_searches(measured: list[tuple], heard: list[str]):
+    found = row_worker.measure(task())
     workload, searched, peers, setting = measured[0]
     assert workload == WORKLOAD
     assert len(searched.plans) == 3
@@ -52,13 +61,13 @@ def test_without_searches_it_searches(tmp_path: Path, measured: list[tuple]):
     assert (setting.target, setting.launch_us, setting.compile_workers) == (H200, 1.5, 2)
     assert found["row"].keys() == {"workload", "row_s"}
     assert found["measurements"] == [{"us": 1.0}]
-    assert (tmp_path / "stage").read_text() == "timing"
+    assert heard[-1] == "timing"
 
 
 def test_searches_that_were_made_before_are_read(tmp_path: Path, measured: list[tuple]):
     searched = families.search_workload(WORKLOAD, H200, "none")
     families.write(searched, tmp_path / f"{WORKLOAD.key}.json")
-    row_worker.measure(task(tmp_path, families=str(tmp_path), plans=2))
+    row_worker.measure(task(families=str(tmp_path), plans=2))
     assert measured[0][1].plans == searched.plans[:2]
     assert len(searched.candidates[0].kernels) == len(searched.plans[0].ugraph.kernels)
 
@@ -66,13 +75,13 @@ def test_searches_that_were_made_before_are_read(tmp_path: Path, measured: list[
 def test_eager_always_runs(tmp_path: Path, measured: list[tuple], monkeypatch: pytest.MonkeyPatch):
     nothing = families.Searched(None, (), 0.0, 0.0)
     monkeypatch.setattr(families, "search_workload", lambda *_: nothing)
-    row_worker.measure(task(tmp_path, peers=["compile"]))
+    row_worker.measure(task(peers=["compile"]))
     assert list(measured[0][2]) == ["eager", "compile"]
 
 
 def test_a_search_that_is_missing_is_said(tmp_path: Path, measured: list[tuple]):
     with pytest.raises(FileNotFoundError, match=WORKLOAD.key):
-        row_worker.measure(task(tmp_path, families=str(tmp_path)))
+        row_worker.measure(task(families=str(tmp_path)))
 
 
 def test_a_worker_needs_a_gpu(monkeypatch: pytest.MonkeyPatch):

@@ -80,16 +80,14 @@ def test_inductor_may_be_as_far_off():
     assert row_of(TASK, answers(errors=errors), "")["faults"] == []
 
 
-def test_a_process_that_fails_is_the_fault_of_its_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_process_that_fails_is_the_fault_of_its_row(monkeypatch: pytest.MonkeyPatch):
     def broken(phase: str, *_: Any) -> Any:
         if phase == "second_start":
             raise RuntimeError("exit status -9: out of memory")
         return answers()["first_start"]
 
     monkeypatch.setattr(whole_models_row, "_process", broken)
-    row = measure({**TASK, "logs": None, "stage_file": str(tmp_path / "stage")})["row"]
+    row = measure({**TASK, "logs": None})["row"]
     assert row["faults"] == ["second_start: exit status -9: out of memory"]
     assert row["ours_us"] is None
     assert row["first_start_s"] == 99.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
@@ -17,6 +16,8 @@ from unit.search.kernels import FACTORED
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.pipeline.pools.search_pool import SearchPool, _chunks
+from mirage_py.runtime.process.executor import SEARCH
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.jobs import Setting, jobs_of
 from mirage_py.search.enumerate.search import search
 
@@ -36,8 +37,8 @@ def alone(program):
 
 @pytest.fixture(scope="module")
 def pool():
-    with contextlib.closing(SearchPool(2)) as pool:
-        yield pool
+    with WorkerPool(1, SEARCH) as executor:
+        yield SearchPool(executor, 1)
 
 
 @pytest.mark.parametrize("make", [programs.rmsnorm_matmul, programs.attention])
@@ -58,7 +59,7 @@ def test_what_a_dead_process_did_not_do_is_done_here(pool):
     program = programs.rmsnorm_matmul()
     # So that there are processes.
     assert told(search(program, runner=pool)) == alone(program)
-    ((worker,),) = (p._workers for p in pool._pools)
+    (worker,) = pool._executor._workers
     assert worker._process is not None
     os.killpg(worker._process.pid, signal.SIGKILL)
     assert told(search(program, runner=pool)) == alone(program)

@@ -8,6 +8,8 @@ import pytest
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pools import verify_pool
+from mirage_py.runtime.process.executor import SEARCH
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -38,7 +40,9 @@ def test_other_processes_find_the_same(
 ):
     here = list(verify_pool.findings(softmax, families, trials=2, seed=3))
     monkeypatch.setattr(verify_pool, "_WORTH_S", 0.0)
-    there = list(verify_pool.findings(softmax, families, trials=2, seed=3, processes=2))
+    with WorkerPool(2, SEARCH) as executor:
+        found = verify_pool.findings(softmax, families, trials=2, seed=3, executor=executor)
+        there = list(found)
     assert len(here) == len(families) > 2
     assert here == there
     assert all(isinstance(f, FieldEvidence) and f.equal and f.functions for _, f in here)

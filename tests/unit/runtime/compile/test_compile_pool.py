@@ -21,7 +21,8 @@ from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.compile.compile import KernelSource, compile_kernel
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
-from mirage_py.runtime.process.worker_pool import OUT_OF_TIME, WorkerPool
+from mirage_py.runtime.process.executor import OUT_OF_TIME, WorkerKind
+from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
@@ -45,14 +46,14 @@ def task(source: str) -> dict[str, object]:
 class HastyPool(WorkerPool):
     """Gives up soon on what hangs; all else may take long, for the machine may be busy."""
 
-    def _ask(self, place: int, task: Task, timeout_s: float) -> Reply:
+    def ask(self, place: int, task: Task, timeout_s: float) -> Reply:
         hangs = "sleep" in str(task)
-        return super()._ask(place, task, 2.0 if hangs else timeout_s)
+        return super().ask(place, task, 2.0 if hangs else timeout_s)
 
 
 @pytest.fixture(scope="module")
 def pool():
-    with HastyPool(1, timeout_s=300.0, memory_bytes=4 << 30, imports=()) as pool:
+    with HastyPool(1, WorkerKind(timeout_s=300.0, memory_bytes=4 << 30, imports=())) as pool:
         yield pool
 
 
@@ -62,7 +63,7 @@ def test_each_failure_is_reported_and_the_others_go_on():
     tasks = [task(HANGS), WORKS, task(CRASHES), task(EXITS), task(HUNGRY), task("def ("), right]
     seen: list[int] = []
     # Six processes, most of which need nothing.
-    with HastyPool(1, timeout_s=300.0, memory_bytes=4 << 30, imports=()) as pool:
+    with HastyPool(1, WorkerKind(timeout_s=300.0, memory_bytes=4 << 30, imports=())) as pool:
         replies = pool.map(tasks, on_reply=lambda number, _: seen.append(number))
     kinds = [r.kind for r in replies]
     assert kinds == ["timeout", "done", "crash", "crash", "error", "error", "done"]
@@ -89,7 +90,7 @@ def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
 
 def test_tasks_after_a_stop_are_skipped():
     done: list[int] = []
-    with WorkerPool(1, timeout_s=300.0, imports=()) as pool:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())) as pool:
         first, second = pool.map(
             [WORKS, WORKS], on_reply=lambda n, _: done.append(n), stop=lambda: bool(done)
         )
@@ -101,7 +102,7 @@ def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
     # A background job inherits an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    with WorkerPool(1, timeout_s=600.0, imports=()) as pool:
+    with WorkerPool(1, WorkerKind(timeout_s=600.0, imports=())) as pool:
         pool.map([WORKS])  # started and idle
         (worker,) = pool._workers
         hanging = worker._process
@@ -121,7 +122,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         "mirage_py.runtime.process.worker_process._BOOT", "raise SystemExit('no luck')"
     )
-    with WorkerPool(2, timeout_s=300.0) as pool:
+    with WorkerPool(2, WorkerKind(timeout_s=300.0)) as pool:
         with pytest.raises(CompileError, match="does not start") as raised:
             pool.map([task(GOOD)] * 3)
         assert "no luck" in str(raised.value)

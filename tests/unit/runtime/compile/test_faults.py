@@ -16,6 +16,7 @@ from plans import two_kernel_plan
 
 from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.compile.compile_pool import CompilePool
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 
@@ -29,14 +30,14 @@ def task(name: str, **more: str) -> dict[str, Any]:
 class HastyPool(WorkerPool):
     """Gives up soon on what hangs; all else may take long, for the machine may be busy."""
 
-    def _ask(self, place: int, task: Task, timeout_s: float) -> Reply:
+    def ask(self, place: int, task: Task, timeout_s: float) -> Reply:
         hangs = str(task["service"]).rpartition(":")[2] in HANGS
-        return super()._ask(place, task, 1.0 if hangs else timeout_s)
+        return super().ask(place, task, 1.0 if hangs else timeout_s)
 
 
 @pytest.fixture(scope="module")
 def pool():
-    with HastyPool(2, timeout_s=300.0, memory_bytes=256 << 20, imports=()) as pool:
+    with HastyPool(2, WorkerKind(timeout_s=300.0, memory_bytes=256 << 20, imports=())) as pool:
         yield pool
 
 
@@ -96,7 +97,7 @@ def test_what_is_printed_is_no_answer(pool: WorkerPool):
 def test_endless_messages_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mirage_py.runtime.process.worker_process._MOST_STDERR_BYTES", 1 << 20)
     monkeypatch.setattr("mirage_py.runtime.process.worker_process._LOOK_S", 0.05)
-    with WorkerPool(1, timeout_s=300.0, imports=()) as pool:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())) as pool:
         (reply,) = pool.map([task("print_without_end")])
     assert (reply.kind, reply.reason) == ("crash", "it printed more than 1048576 bytes")
 
@@ -115,7 +116,7 @@ def test_garbage_is_never_taken_for_an_answer(pool: WorkerPool, garbage: str):
 
 def test_an_answer_of_before_is_not_taken_for_this_one(pool: WorkerPool):
     """A second answer behind the first would be read as that of the next task."""
-    with WorkerPool(1, timeout_s=300.0, imports=()) as alone:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())) as alone:
         alone.map([task("works")])
         forged = '{"value": "forged", "number": 2}\n{"value": "forged", "number": 3}\n'
         _, last = alone.map([task("write_garbage", garbage=forged), task("works")])
@@ -127,7 +128,7 @@ def test_what_waits_takes_the_place_of_what_breaks(tmp_path: Path):
     before = children(os.getpid())
     noted = tmp_path / "noted"
     ready = task("note", file=str(noted))
-    with WorkerPool(1, timeout_s=300.0, imports=(), standby=ready) as pool:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=()), standby=ready) as pool:
         names = ("works", "segfault", "works", "leave", "works")
         replies = pool.map([task(n) for n in names])
         assert [r.kind for r in replies] == ["done", "crash", "done", "crash", "done"]
@@ -142,7 +143,7 @@ def test_what_waits_takes_the_place_of_what_breaks(tmp_path: Path):
 def test_what_dies_while_it_waits_costs_no_task(tmp_path: Path):
     noted = tmp_path / "noted"
     ready = task("note", file=str(noted))
-    with WorkerPool(1, timeout_s=300.0, imports=(), standby=ready) as pool:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=()), standby=ready) as pool:
         pool.map([task("works")])
         while not (noted.exists() and noted.read_text().endswith("\n")):
             time.sleep(0.01)
@@ -158,14 +159,14 @@ def test_a_pool_may_close_while_its_standby_starts(tmp_path: Path):
     before = children(os.getpid())
     for _ in range(6):
         ready = task("note", file=str(tmp_path / "noted"))
-        with WorkerPool(1, timeout_s=300.0, imports=(), standby=ready) as pool:
+        with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=()), standby=ready) as pool:
             pool.map([task("works")])
     assert children(os.getpid()) == before
 
 
 def test_nothing_is_left_after_close():
     before = children(os.getpid())
-    with HastyPool(3, timeout_s=300.0, imports=()) as pool:
+    with HastyPool(3, WorkerKind(timeout_s=300.0, imports=())) as pool:
         pool.map([task("works"), task("hang"), task("hang_with_a_child", seconds="77.125")])
         assert len(children(os.getpid())) > len(before)
     assert children(os.getpid()) == before
@@ -173,8 +174,9 @@ def test_nothing_is_left_after_close():
 
 PARENT = """
 import sys
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
-pool = WorkerPool(2, timeout_s=600.0, imports=())
+pool = WorkerPool(2, WorkerKind(timeout_s=600.0, imports=()))
 pool.map([{"service": "unit.runtime.fault_services:works"}] * 2)
 tasks = [{"service": "unit.runtime.fault_services:hang_inside_native_code"},
          {"service": "unit.runtime.fault_services:hang_with_a_child", "seconds": sys.argv[1]}]
@@ -235,7 +237,7 @@ def test_a_plan_whose_kernel_breaks_the_compiler_says_so(monkeypatch: pytest.Mon
 
 def test_who_comes_late_ends_nobody_else():
     """After an interrupt the thread of the old task may still be at work."""
-    with WorkerPool(1, timeout_s=300.0, imports=()) as alone:
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())) as alone:
         (worker,) = alone._workers
         worker.ask(task("works"), 300.0)
         old = worker._process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 
@@ -70,7 +71,7 @@ def test_what_nobody_uses_for_a_while_ends():
 
 def test_workers_have_started_when_they_are_taken():
     kept = WarmWorkers()
-    kept.keep(1, lambda: WorkerPool(1, timeout_s=300.0, imports=()))
+    kept.keep(1, lambda: WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())))
     pool = kept.take(1)
     assert pool is not None
     try:
