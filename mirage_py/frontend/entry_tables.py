@@ -120,7 +120,9 @@ class EntryTables:
         self._entries[key] = entry
         if instead is not None:  # which says what serves when it is called
             return entry
-        message = f"{self._name}({signature}) falls back to eager: {error}"
+        # Which signature it is the dispatch table says; where many are refused for one reason,
+        # Python shows equal warnings once.
+        message = f"{self._name} falls back to eager: {error}"
         warnings.warn(message, MirageWarning, stacklevel=refused_calls.callers_level())
         return entry
 

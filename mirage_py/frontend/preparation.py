@@ -103,8 +103,7 @@ class Preparation:
         parts = function_parts(
             self.reader.signature.fn, call, error, self.options, optimizer=given, is_sized=is_sized
         )
-        signature = self.reader.describe(call)
-        return None if parts is None else RefusedFunction(parts, name, signature, error)
+        return None if parts is None else RefusedFunction(parts, name, error)
 
     def report(self, entry: Entry) -> Mapping[str, Any]:
         """The report of a kernel: its own, or that of the cached search."""

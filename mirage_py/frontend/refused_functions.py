@@ -25,15 +25,19 @@ class Parts(Protocol):
     def lines(self) -> Sequence[str]:
         """What became of its graphs."""
 
+    @property
+    def settled(self) -> Callable[..., Any]:
+        """What it calls, decided by the first call."""
+
 
 class RefusedFunction:
-    """What runs instead of a refused function, called as it is; ``name`` and ``signature`` are for
-    the one warning that says what serves it.
+    """What runs instead of a refused function, called as it is; ``name`` is for the one warning
+    that says what serves it.
     """
 
-    def __init__(self, parts: Parts, name: str, signature: str, error: Exception) -> None:
+    def __init__(self, parts: Parts, name: str, error: Exception) -> None:
         self._parts = parts
-        self._what = f"{name}({signature})"
+        self._name = name
         self._error = error
         self._call: Callable[..., Any] = self._first
 
@@ -51,6 +55,11 @@ class RefusedFunction:
         """What became of its graphs."""
         return tuple(self._parts.lines)
 
+    @property
+    def settled(self) -> Callable[..., Any]:
+        """What serves its calls after the first, without this object in between."""
+        return self._parts.settled
+
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         self._call = self._parts
         try:
@@ -59,4 +68,4 @@ class RefusedFunction:
             by = self.served.by
             how = "falls back to eager" if by is Server.EAGER else f"is served by {by}"
             level = refused_calls.callers_level()
-            warnings.warn(f"{self._what} {how}: {self._error}", MirageWarning, stacklevel=level)
+            warnings.warn(f"{self._name} {how}: {self._error}", MirageWarning, stacklevel=level)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_is_leaf
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
@@ -21,6 +22,9 @@ from mirage_py.runtime.launch.cached_calls import Again, ByShapes
 from mirage_py.runtime.launch.tensor_guard import alike, in_dual_level
 from mirage_py.shapes.dispatch import Row
 
+_LISTS = (list, tuple)
+_CONTAINERS = (*_LISTS, dict)
+
 # What a repeat gives for a call that is another.
 ANOTHER = object()
 
@@ -29,11 +33,13 @@ Repeat = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 class Rest:
-    """The rest of a call that writes to tensors: where it fails, the call is not begun again."""
+    """The rest of a call, which takes its arguments: where it fails, the call is not begun again,
+    as it may write to tensors, or is the function itself, whose errors are the caller's.
+    """
 
     __slots__ = ("call",)
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
 
 
@@ -112,7 +118,7 @@ def repeat_of(
         if row is not None:
             row.calls += 1
         if write is not None:
-            return write(tensors, args, kwargs)
+            return write(tensors)
         if direct is not None:
             return direct(*args, **kwargs)
         result = run(tensors if is_in_order else [tensors[n] for n in read])
@@ -121,24 +127,80 @@ def repeat_of(
     return repeat
 
 
+def refused_repeat(
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    call: Call,
+    itself: Callable[..., Any],
+    row: Row[Entry] | None,
+    mode: Callable[[], object] | None,
+    *,
+    with_marks: bool,
+) -> Repeat | None:
+    """The same for calls that no kernel serves but the function ``itself``, or what replaces it:
+    their repeat is a ``Rest``. Tensors may be in lists, tuples and dictionaries.
+    """
+    given = (*args, *kwargs.values())
+    values = given if call.structure is None else _opened(given)
+    if values is None:
+        return None
+    places = [n for n, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    open_ = None if call.structure is None else _opened
+    tensors_of = _reader(values, places, tuple(kwargs), None, mode, open_)
+    tensors = tensors_of(args, kwargs)
+    if not tensors:
+        return None
+    fits, is_same_state, rest = alike(tensors), _state(), Rest(itself)
+    is_marked_so = _marking(tensors) if with_marks else None
+
+    def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        tensors = tensors_of(args, kwargs)
+        if tensors is None or not fits(*tensors) or not is_same_state():
+            return ANOTHER
+        if is_marked_so is not None and not is_marked_so(tensors):
+            return ANOTHER
+        if row is not None:
+            row.calls += 1
+        return rest
+
+    return repeat
+
+
+def _opened(values: Sequence[Any]) -> Sequence[Any] | None:
+    """Values, with what is in lists, tuples and dictionaries after their kind and size; None for
+    other containers, and for containers in containers.
+    """
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind in _CONTAINERS:
+            inside = value.values() if kind is dict else value
+            found += [kind, len(value), *(value if kind is dict else ()), *inside]
+            if any(type(x) in _CONTAINERS for x in inside):
+                return None
+        elif isinstance(value, torch.Tensor) or tree_is_leaf(value):
+            found.append(value)
+        else:
+            return None
+    return found
+
+
 def _writer(
     entry: Entry, run: Again, read: Sequence[int], leaf_of: Sequence[int]
-) -> Callable[[Sequence[torch.Tensor], tuple[Any, ...], Mapping[str, Any]], Any]:
+) -> Callable[[Sequence[torch.Tensor]], Any]:
     """The same for a call that writes to its tensors, of which the first are these leaves."""
     traced, direct = entry.traced, entry.direct
     assert traced is not None
 
-    def write(
-        tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def write(tensors: Sequence[torch.Tensor]) -> Any:
         leaves = dict(zip(leaf_of, tensors, strict=False))
         if traced.overlaps(leaves):
             return ANOTHER
         if direct is not None:
-            return Rest(lambda: direct(*args, **kwargs))
+            return Rest(direct)
         result = run([tensors[n] for n in read])
         outputs = result if isinstance(result, tuple) else (result,)
-        return Rest(lambda: traced.pack(outputs, leaves))
+        return Rest(lambda *_, **__: traced.pack(outputs, leaves))
 
     return write
 
@@ -147,16 +209,18 @@ def _reader(
     values: Sequence[Any],
     places: Sequence[int],
     names: tuple[str, ...],
-    traced: TracedCall,
+    traced: TracedCall | None,
     mode: Callable[[], object] | None,
+    open_: Callable[[Sequence[Any]], Sequence[Any] | None] | None = None,
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[torch.Tensor] | None]:
     """The tensors of a call, those that the function takes from elsewhere last; None where what
-    is no tensor, or how the call is spelled (the last ones by ``names``), is not as it was.
+    is no tensor, or how the call is spelled (the last ones by ``names``), is not as it was. What is
+    in containers ``open_`` takes out.
     """
     count = len(values)
     others = [(n, v, _training(v)) for n, v in enumerate(values) if n not in places]
-    fetches = [origin.fetch for origin in traced.elsewhere]
-    is_current = traced.is_current if traced.state.holders else None
+    fetches = [origin.fetch for origin in traced.elsewhere] if traced else []
+    is_current = traced.is_current if traced and traced.state.holders else None
     mode_then = mode() if mode is not None else None
 
     def tensors_alone(
@@ -164,13 +228,15 @@ def _reader(
     ) -> Sequence[torch.Tensor] | None:
         return None if kwargs or len(args) != count else args
 
-    if not others and not fetches and not names and mode is None and is_current is None:
+    if not (others or fetches or names or mode or is_current or open_):
         return tensors_alone
 
     def tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[torch.Tensor] | None:
-        if len(args) + len(kwargs) != count or tuple(kwargs) != names:
+        values: Sequence[Any] | None = (*args, *kwargs.values()) if kwargs else args
+        if open_ is not None:
+            values = open_(values)
+        if values is None or len(values) != count or tuple(kwargs) != names:
             return None
-        values = (*args, *kwargs.values())
         for place, value, training in others:
             given = values[place]
             if given is not value and not is_same_value(given, value):
@@ -205,8 +271,13 @@ def _another(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: 
 
 
 def _tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    values = (*args, *kwargs.values()) if kwargs else args
-    return [x for x in values if isinstance(x, torch.Tensor)]
+    found = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif type(value) in _LISTS:
+            found += [x for x in value if isinstance(x, torch.Tensor)]
+    return found
 
 
 def _training(value: Any) -> bool | None:

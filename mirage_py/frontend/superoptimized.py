@@ -23,7 +23,13 @@ from mirage_py.frontend.dynamic_axes import check_declared
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.entry_tables import EntryTables, Found
 from mirage_py.frontend.preparation import Preparation
-from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, Rest, repeat_of
+from mirage_py.frontend.repeated_calls import (
+    ANOTHER,
+    RepeatedCalls,
+    Rest,
+    refused_repeat,
+    repeat_of,
+)
 from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer
 from mirage_py.frontend.torch.guards.call_key import Call, CallReader, is_watched
 from mirage_py.frontend.torch.guards.calls import Signature
@@ -80,7 +86,7 @@ class SuperoptimizedFunction(Generic[P, R]):
             repeated.clear()
             result = ANOTHER
         if type(result) is Rest:
-            return result.call()  # type: ignore[no-any-return]
+            return result.call(*args, **kwargs)  # type: ignore[no-any-return]
         if result is not ANOTHER:
             return result  # type: ignore[no-any-return]
         call = self._reader.read(args, kwargs)
@@ -88,10 +94,11 @@ class SuperoptimizedFunction(Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         found = self._tables.find(call)
         entry = found.entry
-        if entry.instead is not None:
-            return entry.instead(*args, **kwargs)  # type: ignore[no-any-return]
         if entry.kernel is None or entry.traced is None:
-            return self.__wrapped__(*args, **kwargs)
+            result = (entry.instead or self.__wrapped__)(*args, **kwargs)
+            if not refused_calls.is_capturing():  # afterwards it may be prepared
+                self._remember_refused(args, kwargs, call, found)
+            return result  # type: ignore[no-any-return]
         if entry.traced.writes and entry.traced.overlaps(call.leaves):
             return self.__wrapped__(*args, **kwargs)
         try:
@@ -195,6 +202,21 @@ class SuperoptimizedFunction(Generic[P, R]):
             call,
             self._reader.names,
             found.entry,
+            found.row,
+            self._mode if self._has_mode() else None,
+            with_marks=self.options.policy.kind != STATIC,
+        )
+        if repeat is not None:
+            self._repeated.add(args, kwargs, repeat)
+
+    def _remember_refused(self, args: Any, kwargs: Any, call: Call, found: Found) -> None:
+        """The same where the function itself runs, or what replaces it."""
+        instead = found.entry.instead
+        repeat = refused_repeat(
+            args,
+            kwargs,
+            call,
+            self.__wrapped__ if instead is None else instead.settled,
             found.row,
             self._mode if self._has_mode() else None,
             with_marks=self.options.policy.kind != STATIC,

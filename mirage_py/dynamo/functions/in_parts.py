@@ -89,6 +89,11 @@ class InParts:
         compiled = Server.TORCH_COMPILE in by
         return Served(Server.TORCH_COMPILE if compiled else Server.EAGER, self._why)
 
+    @property
+    def settled(self) -> Compiled:
+        """What it calls, decided by the first call."""
+        return self._call
+
     # -- calls -----------------------------------------------------------------------------------
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:

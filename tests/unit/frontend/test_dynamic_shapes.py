@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from naive_plans import one_block_plan
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, MirageWarning
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
-from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes

@@ -11,9 +11,9 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mirage_py.errors import MirageWarning
+from mirage_py.frontend import refused_calls
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
-from mirage_py.frontend.repeated_calls import ANOTHER
-from mirage_py.frontend.warnings import MirageWarning
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
@@ -351,7 +351,75 @@ def test_a_kernel_that_fails_later_costs_a_warning_and_is_forgotten():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fn(X, W)
-    assert fn._repeated.last((X, W), {}) is ANOTHER
+    assert fn._repeated.last((X, W), {}).call is layer
+
+
+GRAD = torch.randn(4, 6, requires_grad=True)
+
+
+@pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")
+@pytest.mark.parametrize(
+    ("fn", "calls"),
+    [
+        (lambda x, w: x @ w, lambda fn: fn(GRAD, W)),
+        (lambda x, w, k=2: x @ w * k, lambda fn: fn(GRAD, w=W, k=3)),
+        (lambda xs: xs[0] + xs[1], lambda fn: fn([GRAD, X])),
+        (lambda xs: xs["a"] + 1, lambda fn: fn({"a": GRAD})),
+        (nn.Linear(6, 2), lambda fn: fn(X)),
+    ],
+)
+def test_a_refused_call_is_remembered_too(fn, calls):
+    served = Counted(fn)
+    for _ in range(4):
+        assert calls(served).requires_grad
+        torch.testing.assert_close(calls(served), calls(fn))
+    assert served.asked == 1
+    assert not served.programs
+
+
+@pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")
+def test_what_is_unlike_a_refused_call_is_looked_at():
+    def total(xs, k=2):
+        return xs[0] * k + xs[-1]
+
+    served = Counted(total)
+    for first in (GRAD, X, GRAD, X.double(), GRAD):
+        torch.testing.assert_close(served([first, X]), total([first, X]))
+    assert len(served.programs) == 1  # for X alone
+    asked = served.asked
+    with torch.no_grad():  # no gradient is wanted now
+        served([GRAD, X])
+    assert len(served.programs) == 2
+    for args in (((GRAD, X),), ([GRAD],), ([GRAD, X], 3), ([GRAD, X], 3)):
+        torch.testing.assert_close(served(*args), total(*args))
+    assert served.asked == asked + 4  # no_grad, and three more
+
+
+@pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")
+def test_an_error_of_a_refused_function_is_raised_once():
+    seen = []
+
+    def picky(x):
+        seen.append(x)
+        if len(seen) > 1:
+            raise RuntimeError("the user's own")
+        return x * 2
+
+    served = Counted(picky)
+    served(GRAD)
+    with pytest.raises(RuntimeError, match="the user's own"):
+        served(GRAD)
+    assert len(seen) == 2
+
+
+@pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")
+def test_a_refusal_during_capture_is_not_remembered(monkeypatch):
+    served = Counted(layer)
+    monkeypatch.setattr(refused_calls, "is_capturing", lambda: True)
+    served(X, W)
+    monkeypatch.undo()
+    served(X, W)
+    assert len(served.programs) == 1
 
 
 def test_a_repeat_that_fails_is_tried_as_a_new_call():

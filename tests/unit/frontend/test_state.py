@@ -12,9 +12,8 @@ from frontend_kernels import Interpreter
 from torch import nn
 
 import mirage_py
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import MirageWarning, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
-from mirage_py.frontend.warnings import MirageWarning
 
 X = torch.randn(4, 6)
 

@@ -187,7 +187,7 @@ def test_commands_of_the_readme_exist():
 
 
 @pytest.mark.parametrize("number", range(2))
-@pytest.mark.filterwarnings("ignore::mirage_py.frontend.warnings.MirageWarning")  # there is no GPU
+@pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")  # there is no GPU
 def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
     examples = blocks("README.md", "python")
     assert len(examples) == 2

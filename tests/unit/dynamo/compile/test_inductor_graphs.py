@@ -19,8 +19,7 @@ from torch._inductor.graph import GraphLowering
 
 from mirage_py.dynamo.backend import mirage_py
 from mirage_py.dynamo.compile import compiler, inductor_graphs
-from mirage_py.errors import InputError, LostGpuError
-from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.errors import InputError, LostGpuError, MirageWarning
 
 Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]

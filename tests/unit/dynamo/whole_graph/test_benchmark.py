@@ -36,8 +36,7 @@ from mirage_py.dynamo.whole_graph.verdicts import (
     cache_verdict,
     cached_verdict,
 )
-from mirage_py.errors import LostGpuError
-from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.errors import LostGpuError, MirageWarning
 
 Lines = Callable[[str], list[str]]
 

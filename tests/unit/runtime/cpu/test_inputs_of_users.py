@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from benchmarks.checks.differential_cases import one_kernel
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, MirageWarning
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
-from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.launch.input_check import ExpectedInput
 from mirage_py.runtime.store.saved import load, save_artifact
