@@ -232,9 +232,8 @@ def _reader(
         return tensors_alone
 
     def tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[torch.Tensor] | None:
-        values: Sequence[Any] | None = (*args, *kwargs.values()) if kwargs else args
-        if open_ is not None:
-            values = open_(values)
+        given = (*args, *kwargs.values()) if kwargs else args
+        values = given if open_ is None else open_(given)
         if values is None or len(values) != count or tuple(kwargs) != names:
             return None
         for place, value, training in others:
