@@ -28,23 +28,25 @@ class PlanModel:
         self.target = target
         self._form = form_of(plan.ugraph, target, {})
         scope = self._form.ugraph.scope
-        self._kernels: list[KernelLoad | LibraryCall] = []
+        found: list[KernelLoad | LibraryCall] = []
         for kernel, options, cached in zip(
             self._form.ugraph.kernels, plan.options, self._form.in_cache, strict=True
         ):
             if isinstance(kernel, LibraryCall):
-                self._kernels.append(kernel)
+                found.append(kernel)
                 continue
             tiled = TiledKernel(Tiling(scope, kernel))
-            self._kernels.append(KernelModel(tiled, target, cached).load(options))
+            found.append(KernelModel(tiled, target, cached).load(options))
+        # What each kernel asks of the target.
+        self.loads = tuple(found)
 
     def predicted(self, constants: ModelConstants | None = None) -> PlanEstimate:
         """The prediction; infinite where a kernel does not fit."""
         known = constants or constants_of(self.target)
-        return PlanEstimate(tuple(self._kernel(n, known) for n in range(len(self._kernels))))
+        return PlanEstimate(tuple(self._kernel(n, known) for n in range(len(self.loads))))
 
     def _kernel(self, number: int, constants: ModelConstants) -> Estimate:
-        load, ugraph = self._kernels[number], self._form.ugraph
+        load, ugraph = self.loads[number], self._form.ugraph
         cached = self._form.in_cache[number]
         if isinstance(load, LibraryCall):
             return library_estimate(load, ugraph, self.target, cached, constants)

@@ -14,6 +14,7 @@ from mirage_py.targets import ALL_TARGETS
 
 if TYPE_CHECKING:
     from mirage_py.cli.explain.explanation import Explanation
+    from mirage_py.questions.answer import Answer
 
 
 @click.command(short_help="Say why a result is equal, how it was found, what was rejected.")
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
 )
+@click.option(
+    "--why-not",
+    "questions",
+    multiple=True,
+    metavar="QUESTION",
+    help="Why not split, 'tile n 64', cuda, 'two kernels', 8 warps, a plan's number ...",
+)
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj
 def explain(
@@ -55,6 +63,7 @@ def explain(
     limits: tuple[str, ...],
     inputs: tuple[str, ...],
     sizes: tuple[str, ...],
+    questions: tuple[str, ...],
     json: bool,
 ) -> None:
     """Say why a result is equal, how it was found and what was rejected.
@@ -62,17 +71,28 @@ def explain(
     Of an artifact: what its kernels do, the evidence that they are right, the search from the first
     candidate to the winner, and what came next. Of a spec or module.py:function: the same search,
     without measuring, and what would have to change where it finds nothing. Of a µGraph: what its
-    kernels do.
+    kernels do. With --why-not: why the result is no other kernel, and what would have to change.
 
     \b
     mirage-py explain softmax.mirage
+    mirage-py explain softmax.mirage --why-not split --why-not 'tile b 64'
     mirage-py explain examples/attention.math --target a100 --limit max_kernels=1
     """  # noqa: D301  \b is click's mark for lines that stay as they are
+    if questions:
+        with stdout_to_stderr(), screen.progress() as progress:
+            progress("reading")
+            answers = _answers(subject, questions, target, seed, limits, inputs, sizes, progress)
+        if json:
+            screen.document({"schema": 1, "answers": [a.document() for a in answers]})
+            return
+        from mirage_py.cli.explain.answer_text import answer_text
+
+        screen.out("\n\n".join(map(answer_text, answers)))
+        return
     with stdout_to_stderr(), screen.progress() as progress:
         progress("reading")
         if path_of("subject", subject).is_dir():
-            given = {"--target": target != "auto", "--limit": limits, "--size": sizes}
-            _refuse_options(subject, {**given, "--input": inputs})
+            _refuse_options(subject, target, limits, inputs, sizes)
             explanation = _of_artifact(subject)
         else:
             explanation = _of_search(subject, target.lower(), seed, limits, inputs, sizes, progress)
@@ -84,9 +104,21 @@ def explain(
     screen.out(explanation_text(explanation))
 
 
-def _refuse_options(subject: str, given: Mapping[str, object]) -> None:
+def _refuse_options(
+    subject: str,
+    target: str,
+    limits: Sequence[str],
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+) -> None:
     from mirage_py.errors import InputError
 
+    given: Mapping[str, object] = {
+        "--target": target != "auto",
+        "--limit": limits,
+        "--size": sizes,
+        "--input": inputs,
+    }
     for option, value in given.items():
         if value:
             raise InputError(
@@ -95,6 +127,31 @@ def _refuse_options(subject: str, given: Mapping[str, object]) -> None:
                 why="an artifact holds the search that was made for it",
                 repair=f"leave {option} out, or name a spec",
             )
+
+
+def _answers(
+    subject: str,
+    questions: Sequence[str],
+    target: str,
+    seed: int,
+    limits: Sequence[str],
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    progress: Callable[[str], None],
+) -> list[Answer]:
+    """An answer to each question about an artifact, or about what a search finds for a spec."""
+    if path_of("subject", subject).is_dir():
+        _refuse_options(subject, target, limits, inputs, sizes)
+        from mirage_py.cli.explain.asked import of_artifact
+
+        about = of_artifact(subject, seed, progress)
+    else:
+        from mirage_py.cli.explain.asked import of_spec
+
+        about = of_spec(subject, target.lower(), seed, limits, inputs, sizes, progress)
+    from mirage_py.questions.why_not import why_not
+
+    return [why_not(about, text) for text in questions]
 
 
 def _of_artifact(subject: str) -> Explanation:

@@ -45,13 +45,16 @@ _PARTS = ("program", "target", "baseline", "best", "verification", "search", "ca
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A plan beside the best. ``time_us`` is ``source``: measured, or predicted by the model."""
+    """A plan beside the best. ``time_us`` is ``source``: measured, or predicted by the model; an
+    artifact knows it by ``number``.
+    """
 
     name: str
     kind: str
     tiles: str
     time_us: float
     source: str
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,17 +229,18 @@ def _cuts(search: Mapping[str, Any]) -> tuple[Diagnosis, ...]:
 
 
 def _next_best(report: Mapping[str, Any], *, original: bool) -> Iterator[Tried]:
-    timed = [c for c in report["candidates"] if c["passed"] and c["time_us"] is not None]
-    timed.sort(key=lambda c: c["time_us"])
+    numbered = enumerate(report["candidates"])
+    timed = [(n, c) for n, c in numbered if c["passed"] and c["time_us"] is not None]
+    timed.sort(key=lambda pair: pair[1]["time_us"])
     best = report["best"]
     winner = None if original else (best["name"], best["time_us"])
     shown = 0
-    for c in timed:
+    for number, c in timed:
         if winner == (c["name"], c["time_us"]):
             winner = None
         elif shown < _NEXT_BEST:
             shown += 1
-            yield Tried(c["name"], c["kind"], c["tiles"], c["time_us"], c["source"])
+            yield Tried(c["name"], c["kind"], c["tiles"], c["time_us"], c["source"], number)
 
 
 def _best_by_kind(ranking: Ranking) -> Iterator[Tried]:

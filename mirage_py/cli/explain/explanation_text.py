@@ -41,7 +41,8 @@ def explanation_text(explanation: Explanation) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _wrapped(text: str, indent: int, hanging: int | None = None) -> list[str]:
+def wrapped(text: str, indent: int, hanging: int | None = None) -> list[str]:
+    """Lines of a terminal's width, the first ``indent`` spaces in, the others ``hanging``."""
     return textwrap.wrap(
         text,
         _WIDTH,
@@ -54,18 +55,18 @@ def _wrapped(text: str, indent: int, hanging: int | None = None) -> list[str]:
 
 def _sentences(sentences: Sequence[str]) -> Iterator[str]:
     for sentence in sentences:
-        yield from _wrapped(sentence, 2, 4)
+        yield from wrapped(sentence, 2, 4)
 
 
 def _derivation(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         indent = 2 + len(line) - len(line.lstrip())
-        yield from _wrapped(line.lstrip(), indent, indent + 2)
+        yield from wrapped(line.lstrip(), indent, indent + 2)
 
 
 def _served(served: Mapping[str, Any]) -> Iterator[str]:
     if served:
-        yield from _wrapped(f"{served['by']}: {served['why']}", 2, 4)
+        yield from wrapped(f"{served['by']}: {served['why']}", 2, 4)
 
 
 def _winner(winner: UGraphDescription | None) -> Iterator[str]:
@@ -77,46 +78,47 @@ def _winner(winner: UGraphDescription | None) -> Iterator[str]:
 
 
 def _kernel(kernel: KernelDescription) -> Iterator[str]:
-    yield from _wrapped(f"kernel {kernel.name}: {kernel.title}", 2, 4)
+    yield from wrapped(f"kernel {kernel.name}: {kernel.title}", 2, 4)
     for step in kernel.steps:
         reads = f", reads {', '.join(step.reads)}" if step.reads else ""
-        yield from _wrapped(f"{step.title}{reads}", 4, 8)
+        yield from wrapped(f"{step.title}{reads}", 4, 8)
         for line in step.lines:
-            yield from _wrapped(line, 6, 10)
+            yield from wrapped(line, 6, 10)
     for remark in kernel.remarks:
-        yield from _wrapped(remark, 4, 6)
+        yield from wrapped(remark, 4, 6)
 
 
 def _search(rows: Sequence[Row], rings: Sequence[tuple[str, str]]) -> Iterator[str]:
     for row in rows:
         if row.share is None:
-            yield from _wrapped(f"{row.count:>9}  {row.what}", 0, 11)
+            yield from wrapped(f"{row.count:>9}  {row.what}", 0, 11)
             continue
-        yield from _wrapped(f"{row.count:>9}  {row.share:>4.0%} {row.what}", 0, 16)
+        yield from wrapped(f"{row.count:>9}  {row.share:>4.0%} {row.what}", 0, 16)
         if row.meaning:
-            yield from _wrapped(row.meaning, 16)
+            yield from wrapped(row.meaning, 16)
         if row.example:
-            yield from _wrapped(f"first: {row.example}", 16, 18)
+            yield from wrapped(f"first: {row.example}", 16, 18)
     for ring, end in rings:
-        yield from _wrapped(f"{'ring':>9}  {ring}: {end}", 0, 11)
+        yield from wrapped(f"{'ring':>9}  {ring}: {end}", 0, 11)
 
 
 def _tried(plans: Sequence[Tried]) -> Iterator[str]:
     for plan in plans:
-        said = f"{plan.time_us:>9.2f} us {SOURCES[plan.source]}  {plan.kind}: {plan.tiles}"
-        yield from _wrapped(said, 0, 13)
+        name = plan.kind if plan.number is None else f"plan {plan.number}, {plan.kind}"
+        said = f"{plan.time_us:>9.2f} us {SOURCES[plan.source]}  {name}: {plan.tiles}"
+        yield from wrapped(said, 0, 13)
 
 
 def _dropped(dropped: Sequence[Dropped]) -> Iterator[str]:
     for entry in dropped:
         first = f" (first: {entry.first})" if entry.first else ""
-        yield from _wrapped(f"{entry.count:>9}  {entry.reason}{first}", 0, 11)
+        yield from wrapped(f"{entry.count:>9}  {entry.reason}{first}", 0, 11)
 
 
 def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
     for diagnosis in diagnoses:
         times = f" ({diagnosis.count} times)" if diagnosis.count > 1 else ""
-        yield from _wrapped(f"{diagnosis.what}{times}", 2, 4)
+        yield from wrapped(f"{diagnosis.what}{times}", 2, 4)
         for label, text in (("why", diagnosis.why), ("try", diagnosis.repair)):
             if text:
-                yield from _wrapped(f"{label}: {text}", 4, 9)
+                yield from wrapped(f"{label}: {text}", 4, 9)

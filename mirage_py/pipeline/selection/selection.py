@@ -78,6 +78,20 @@ class Ranking:
         """The plans of verified families, best first."""
         return tuple(i for i in self.ranked if i.family.digest in self.verified)
 
+    def predicted(self) -> Result:
+        """The plan the cost model likes best, and all others; nothing was run, and nothing but the
+        families was verified.
+        """
+        model_us = baseline_model.fused_model_us(self.normal, self.target)
+        baseline = Timing(baseline_model.NAME, model_us, "model")
+        if not self.instances:
+            return self._result(baseline, baseline, None, None, ())
+        best = self.instances[0]
+        timing = Timing(_name(best), best.estimate.time_us, "model")
+        return self._result(
+            baseline, timing, best.plan, None, list(map(_predicted, self.instances))
+        )
+
     def modelled(self, deadline: float | None = None) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
@@ -130,11 +144,7 @@ class Ranking:
 
     def _next_best(self, rank: int) -> list[Candidate]:
         """The plan at a place of the ranking, and the predictions for those after it."""
-        found = self.instances[rank : rank + 1 + _NEXT_BEST]
-        return [
-            Candidate(i.plan, Timing(_name(i), i.estimate.time_us, "model"), kind=i.name)
-            for i in found
-        ]
+        return list(map(_predicted, self.instances[rank : rank + 1 + _NEXT_BEST]))
 
     def measured(self, deadline: float | None = None) -> Result:
         """Compile, check and time the candidates beside the baselines; the fastest wins of which
@@ -390,6 +400,11 @@ def _ring(report: RingReport) -> str:
         return f"{report.ring}: exhausted"
     bounds = f" by {', '.join(report.cut_by)}" if report.cut_by else ""
     return f"{report.ring}: cut{bounds}"
+
+
+def _predicted(instance: Instance) -> Candidate:
+    timing = Timing(_name(instance), instance.estimate.time_us, "model")
+    return Candidate(instance.plan, timing, kind=instance.name)
 
 
 def _name(instance: Instance) -> str:

@@ -54,6 +54,16 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "result",
         "cache",
     ),
+    # Why not another kernel: a report, the model and the search are asked.
+    "questions": (
+        "ugraph",
+        "targets",
+        "codegen",
+        "search",
+        "runtime",
+        "result",
+        "formatting",
+    ),
     # Kernels as operators of torch.
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph",),

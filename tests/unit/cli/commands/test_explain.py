@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def test_measured_candidates_are_told(artifact):
     text = _explained(artifact, best=best, candidates=candidates)
     assert "2.00 us measured" in text
     after = text.partition("Next best")[2]
-    assert "2.50 us measured  one kernel: tiles of plan 2" in after
+    assert "2.50 us measured  plan 1, one kernel: tiles of plan 2" in after
     assert "tiles of plan 1" not in after
     dropped = [line.strip() for line in text.partition("Dropped")[2].splitlines()[1:]]
     assert dropped[0] == "2  k does not compile (first: one kernel; tiles of plan 4)"
@@ -236,3 +237,47 @@ def test_no_line_is_wider_than_a_terminal(cli, artifact_folder):
 
 def test_headings_are_bold_where_there_is_color(cli, artifact_folder):
     assert "\x1b[1mWhat it does" in cli("--color", "always", "explain", artifact_folder).out
+
+
+def test_why_not_answers_each_question(cli, artifact_folder):
+    questions = [w for q in ("split", "tile b 64", "1", "cuda") for w in ("--why-not", q)]
+    outcome = cli("explain", artifact_folder, *questions)
+    assert outcome.code == 0
+    answers = outcome.out.split("\n\n")
+    assert [a.splitlines()[0] for a in answers[:2]] == ["Why not split?", "Why not b by 64?"]
+    assert len(answers) == 4
+    assert "us predicted" in answers[1]
+    document = cli("explain", artifact_folder, "--why-not", "0", "--json").document
+    assert document["answers"][0]["verdict"].startswith("It is the result")
+
+
+def test_why_not_of_a_spec_searches_once(cli, artifact_folder):
+    spec = artifact_folder.parent / "softmax.math"
+    outcome = cli("explain", spec, "--target", "h200", "--why-not", "two kernels")
+    assert outcome.code == 0
+    assert "2 kernels" in outcome.out.splitlines()[0]
+    assert "us predicted" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("subject", "question", "says"),
+    [
+        ("softmax.mirage", "a better one", "is no question about this result"),
+        ("softmax.mirage", "999", "there is no plan 999"),
+        ("softmax.mirage/ugraph.ug.json", "split", "a µGraph has nothing to compare it with"),
+        ("nothing.mirage", "split", "No such file"),
+    ],
+)
+def test_why_not_refuses_with_a_way_out(cli, artifact_folder, subject, question, says):
+    outcome = cli("explain", artifact_folder.parent / subject, "--why-not", question)
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert "try: " in outcome.err
+
+
+def test_why_not_of_a_broken_artifact(cli, artifact_folder, tmp_path):
+    shutil.copytree(artifact_folder, tmp_path / "broken")
+    (tmp_path / "broken" / "report.json").write_text("{}")
+    outcome = cli("explain", tmp_path / "broken", "--why-not", "split")
+    assert outcome.code == 2
+    assert "was altered after it was written" in outcome.err
