@@ -32,7 +32,7 @@ def fused_model_us(program: Program, target: Target) -> float:
     fusion = _Fusion(program)
     copies = [output.node for output in program.outputs if fusion.kinds[output.node] == LEAF]
     moved = [2 * _elements(program, program.nodes[n].dims) * fusion.bytes for n in copies]
-    copied = sum(_fused_us(b, 0.0, target) for b in moved)
+    copied = sum(fused_us(b, 0.0, target) for b in moved)
     return copied + sum(fusion.time_us(k, target) for k in fusion.kernels)
 
 
@@ -89,8 +89,8 @@ class _Fusion:
             dtype = self.dtype if self.dtype.is_half else F32
             known = constants_of(target)
             rate = library_rate(target, dtype, known, rounds=self._rounds(kernel))
-            return _matmul_us(moved * self.bytes, flops / rate, target)
-        return _fused_us(moved * self.bytes, flops, target)
+            return matmul_us(moved * self.bytes, flops / rate, target)
+        return fused_us(moved * self.bytes, flops, target)
 
     def _rounds(self, kernel: _Kernel) -> bool:
         """Whether a library's sum of products may round float32 to TF32."""
@@ -179,7 +179,7 @@ class _Fusion:
         return operator(node.op).flops * _elements(self.program, tuple(self._space(number)))
 
 
-def _fused_us(moved: float, flops: float, target: Target) -> float:
+def fused_us(moved: float, flops: float, target: Target) -> float:
     """As ``cost_model.estimate`` for a kernel whose blocks never wait for one another."""
     known = constants_of(target)
     memory_us = moved / (target.dram_bytes_per_us * known.dram)
@@ -188,7 +188,7 @@ def _fused_us(moved: float, flops: float, target: Target) -> float:
     return max(work_us, moved / target.dram_bytes_per_us)
 
 
-def _matmul_us(moved: float, compute_us: float, target: Target) -> float:
+def matmul_us(moved: float, compute_us: float, target: Target) -> float:
     """As ``library_model`` has it."""
     known = constants_of(target)
     memory_us = moved / target.dram_bytes_per_us / known.library_memory

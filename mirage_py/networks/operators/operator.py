@@ -73,7 +73,8 @@ class Operator:
     results, or refuses with an InputError that says why. ``linear`` lists groups of operands: the
     operator is a linear map of each group while the others are held fixed, and the groups together
     hold every operand; it is empty where the operator is not linear at all. A matmul has
-    ``((0,), (1,))``, a concatenation of any number one group, written ``((-1,),)``.
+    ``((0,), (1,))``, a concatenation of any number one group, written ``((-1,),)``. One without
+    meaning stands for something that graphs are not about.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Operator:
     attributes: tuple[Attribute, ...] = ()
     linear: tuple[tuple[int, ...], ...] = ()
     about: str = ""
+    has_meaning: bool = True
 
     def normal(self, given: Attributes) -> tuple[tuple[str, AttributeValue], ...]:
         """All attributes in the row's order, defaults filled in; InputError for a wrong one."""
@@ -134,8 +136,8 @@ def operator(name: str) -> Operator:
 
 
 def all_operators() -> tuple[Operator, ...]:
-    """Every registered operator, in the order of registration."""
-    return tuple(_REGISTRY.values())
+    """Every registered operator that has a meaning, in the order of registration."""
+    return tuple(row for row in _REGISTRY.values() if row.has_meaning)
 
 
 def refused(operator: str, operands: Sequence[TensorType], why: str) -> InputError:

@@ -1,0 +1,128 @@
+"""What an operator of networks costs on a target: its kind, and the time of a library's kernel.
+
+Times are measured ones where there are any (``measured``, by the key of an operator and its
+operands), else those of the model that plans and regions are ranked by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from mirage_py.networks.operators.opaque import OPAQUE
+from mirage_py.networks.operators.tensor_type import TensorType
+from mirage_py.search.model.baseline_model import fused_us, matmul_us
+from mirage_py.search.model.matmul_rates import library_rate
+from mirage_py.search.model.model_constants import constants_of
+from mirage_py.search.networks.egraph import INPUT, RESULT, ENode
+from mirage_py.search.networks.problem import Kind
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
+
+_VIEWS = ("transpose", "reshape", "slice", "split", "expand", RESULT)
+_POOLS = tuple(
+    f"{name}{rank}d"
+    for name in ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
+    for rank in (1, 2, 3)
+)
+# Channels of a group that tensor cores multiply at once; groups of fewer waste the others.
+_GROUP = 16
+# Tiles of the result that one block of a library's product makes.
+_TILE = 128
+_MAX_SPLIT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCosts:
+    """Costs on a target."""
+
+    target: Target
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def kind(self, node: ENode) -> Kind:
+        """How an operator runs."""
+        if node.operator == INPUT:
+            return Kind.FREE
+        if node.operator in _VIEWS:
+            return Kind.VIEW
+        return Kind.LIBRARY if is_library(node.operator) else Kind.FUSED
+
+    def library_us(
+        self, node: ENode, operands: Sequence[TensorType], results: Sequence[TensorType]
+    ) -> float:
+        """The time of a library's kernel."""
+        known = self.measured.get(signature(node, operands))
+        if known is not None:
+            return known
+        moved = float(sum(t.elements * t.dtype.bytes for t in (*operands, *results)))
+        if node.operator not in _FLOPS:
+            return fused_us(moved, 0.0, self.target)
+        first = operands[0].dtype
+        rate = library_rate(
+            self.target, first if first.is_half else F32, constants_of(self.target), rounds=True
+        )
+        flops = _FLOPS[node.operator](node, operands, results[0])
+        return matmul_us(moved, flops / rate / self._used(results[0]), self.target)
+
+    def moved_us(self, types: Sequence[TensorType]) -> float:
+        """The time to read or write values once."""
+        moved = sum(t.elements * t.dtype.bytes for t in types)
+        return moved / (self.target.dram_bytes_per_us * constants_of(self.target).dram)
+
+    def is_strided(self, node: ENode) -> bool:
+        """Whether a view is not packed."""
+        return node.operator in ("transpose", "expand", "slice", RESULT)
+
+    @property
+    def launch_us(self) -> float:
+        """What a kernel takes besides what it moves."""
+        return fused_us(0.0, 0.0, self.target)
+
+    def _used(self, result: TensorType) -> float:
+        """The share of SMs that have a tile, or a part of one."""
+        channels = result.shape[1] if result.rank > 3 else result.shape[-1]
+        tiles = -(-result.elements // channels // _TILE) * -(-channels // _TILE)
+        return min(1.0, _MAX_SPLIT * tiles / self.target.sms)
+
+
+def is_packed(node: ENode) -> bool:
+    """Whether a library reads packed operands only: strided ones are copied for it."""
+    return node.operator.startswith("conv") or node.operator in (OPAQUE.name, *_POOLS)
+
+
+def is_library(name: str) -> bool:
+    """Whether a library runs an operator as a kernel of its own."""
+    return name in _FLOPS or name in (OPAQUE.name, *_POOLS)
+
+
+def signature(node: ENode, operands: Sequence[TensorType]) -> str:
+    """The key of a measured time: operator, attributes, operand types."""
+    attributes = ", ".join(f"{name}={value}" for name, value in node.attributes)
+    return f"{node.operator}({', '.join(map(str, operands))}; {attributes})"
+
+
+def _matmul_flops(_: ENode, operands: Sequence[TensorType], result: TensorType) -> float:
+    return 2.0 * result.elements * operands[0].shape[-1]
+
+
+def _convolution_flops(node: ENode, operands: Sequence[TensorType], result: TensorType) -> float:
+    groups = int(node.attribute("groups"))
+    weight = operands[1]
+    inside = float(weight.shape[1])
+    if groups > 1:
+        # A group's channels fill whole steps of tensor cores, theirs or zeros.
+        outside = weight.shape[0] // groups
+        padded = -(-inside // _GROUP) * _GROUP * (-(-outside // _GROUP) * _GROUP / outside)
+        inside = min(padded, inside * groups)
+    return 2.0 * result.elements * inside * prod(weight.shape[2:])
+
+
+def _transposed_flops(_: ENode, operands: Sequence[TensorType], __: TensorType) -> float:
+    return 2.0 * operands[0].elements * prod(operands[1].shape[1:])
+
+
+_FLOPS: dict[str, Any] = {"matmul": _matmul_flops, "bmm": _matmul_flops}
+_FLOPS |= {f"conv{rank}d": _convolution_flops for rank in (1, 2, 3)}
+_FLOPS |= {f"conv_transpose{rank}d": _transposed_flops for rank in (1, 2, 3)}

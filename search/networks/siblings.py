@@ -1,0 +1,96 @@
+"""Products of one operand by several weights, as one product by all of them side by side.
+
+The pair is a substitution of the rule base; of more than two all are merged at once, which the pair
+would take as many rounds for as there are weights, with every subset on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mirage_py.search.networks.egraph import EGraph, ENode, Match, PatternNode
+from mirage_py.search.networks.substitution import Place, Substitution
+
+_WHY = "each column (channel) of a product depends on its own column (filter) of the weight alone"
+
+
+def sibling_places(
+    egraph: EGraph, used: Iterable[tuple[int, ENode]]
+) -> Iterator[tuple[Substitution, Match]]:
+    """Every group of two or more products among the ``used`` members that one operator can compute:
+    those with equal kernels, and all that kernels enlarged by zeros bring together.
+    """
+    groups: dict[tuple[object, ...], dict[int, ENode]] = {}
+    for class_, node in used:
+        for key in _keys(egraph, node):
+            groups.setdefault(key, {}).setdefault(class_, node)
+    seen: dict[tuple[int, ...], None] = {}
+    for group in groups.values():
+        if len(group) > 1 and tuple(group) not in seen:
+            seen[tuple(group)] = None
+            yield _merged([(node, class_) for class_, node in group.items()])
+
+
+def _keys(egraph: EGraph, node: ENode) -> list[tuple[object, ...]]:
+    """What products that can be merged have in common."""
+    if node.operator == "matmul" and egraph.type(node.children[1]).rank == 2:
+        return [("matmul", node.children[0])]
+    if node.operator not in ("conv1d", "conv2d", "conv3d") or node.attribute("groups") != 1:
+        return []
+    kernel, padding = egraph.type(node.children[1]).shape[2:], node.attribute("padding")
+    dilation = node.attribute("dilation")
+    common = (node.operator, node.children[0], node.attribute("stride"), dilation)
+    keys: list[tuple[object, ...]] = [(*common, kernel, padding)]
+    if all(k % 2 and d == 1 for k, d in zip(kernel, dilation, strict=True)):
+        # A kernel is enlarged around its centre, over which the padding has to leave it.
+        keys.append((*common, tuple(k - 2 * p for k, p in zip(kernel, padding, strict=True))))
+    return keys
+
+
+def _merged(group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
+    first = group[0][0]
+    names = [(f"w{n}", f"y{n}") for n in range(len(group))]
+    pattern = tuple(PatternNode(first.operator, ("x", w), (y,)) for w, y in names)
+    classes = {"x": first.children[0]}
+    for (w, y), (node, class_) in zip(names, group, strict=True):
+        classes |= {w: node.children[1], y: class_}
+    attributes = tuple(dict(node.attributes) for node, _ in group)
+    is_matmul = first.operator == "matmul"
+    rule = Substitution(
+        f"{len(group)} products of one operand as one"
+        if is_matmul
+        else f"{len(group)} convolutions of one operand as one",
+        pattern,
+        tuple(y for _, y in names),
+        _one_product if is_matmul else _one_convolution,
+        _WHY,
+        "sibling products",
+    )
+    return rule, Match(classes, attributes)
+
+
+def _one_product(place: Place) -> Sequence[int]:
+    weights = [place.value(name) for name in place.match.classes if name.startswith("w")]
+    (weight,) = place.add("concat", weights, axis=1)
+    (product,) = place.add("matmul", [place.value("x"), weight])
+    axis = place.graph.type(product).rank - 1
+    sizes = [place.graph.type(w).shape[1] for w in weights]
+    return place.add("split", [product], axis=axis, sizes=sizes)
+
+
+def _one_convolution(place: Place) -> Sequence[int]:
+    names = [name for name in place.match.classes if name.startswith("w")]
+    weights = [place.value(name) for name in names]
+    kernels = [place.type(name).shape[2:] for name in names]
+    kernel = tuple(map(max, *kernels))
+    more = [k - old for k, old in zip(kernel, kernels[0], strict=True)]
+    before = place.attributes(0)["padding"]
+    padding = tuple(p + extra // 2 for p, extra in zip(before, more, strict=True))
+    wide = [
+        w if k == kernel else place.add("enlarge", [w], kernel=kernel)[0]
+        for w, k in zip(weights, kernels, strict=True)
+    ]
+    (weight,) = place.add("concat", wide, axis=0)
+    attributes = {**place.attributes(0), "padding": padding}
+    (product,) = place.add(place.operator(0), [place.value("x"), weight], **attributes)
+    return place.add("split", [product], axis=1, sizes=[place.type(n).shape[0] for n in names])

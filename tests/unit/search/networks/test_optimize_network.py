@@ -1,0 +1,118 @@
+"""The graph level as a whole: what it finds, what it leaves, and that values stay."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from unit.search.networks.network_programs import (
+    branches,
+    low_rank,
+    normed_convolution,
+    three_products,
+)
+
+from mirage_py.networks.ir.evaluation import over_field, random_inputs
+from mirage_py.networks.ir.graph import Graph
+from mirage_py.search.networks import extract as extraction
+from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
+from mirage_py.search.networks.saturate import Limits
+from mirage_py.targets import target
+from mirage_py.ugraph.field import FIELDS, FieldOps
+
+
+def optimized(program: Graph, **given: object) -> NetworkResult:
+    return optimize_network(program, target("h200"), **given)  # type: ignore[arg-type]
+
+
+def operators(graph: Graph, *, constant: bool = False) -> Counter[str]:
+    """Operators that run at each call."""
+    nodes = zip(graph.nodes, graph.is_constant, strict=True)
+    return Counter(node.operator for node, known in nodes if known == constant)
+
+
+def assert_same_values(result: NetworkResult) -> None:
+    """Of random elements of two fields."""
+    for seed, field in enumerate(FIELDS[:2]):
+        ops = FieldOps(field, seed=seed)
+        inputs = random_inputs(result.program, ops)
+        before, after = (over_field(g, inputs, ops) for g in (result.program, result.graph))
+        for one, other in zip(before, after, strict=True):
+            assert np.array_equal(one.p, other.p)
+
+
+def test_products_of_one_operand_are_one_product():
+    result = optimized(three_products())
+    assert operators(result.graph)["matmul"] == 1
+    assert operators(result.graph, constant=True) == {"concat": 1}
+    assert result.after_us < result.before_us
+    assert "3 products of one operand as one" in [s.rule for s in result.steps]
+    assert_same_values(result)
+
+
+def test_weights_that_may_change_are_not_put_together_at_each_call():
+    result = optimized(three_products(constant=False, width=4096))
+    assert result.graph == result.program
+    assert result.steps == ()
+    assert result.parts == ()
+
+
+def test_a_batch_norm_goes_into_constant_weights():
+    result = optimized(normed_convolution())
+    assert operators(result.graph) == {"conv2d": 1, "add": 1, "relu": 1}
+    assert_same_values(result)
+
+
+def test_a_batch_norm_stays_where_weights_may_change():
+    result = optimized(normed_convolution(constant=False))
+    assert operators(result.graph) == operators(result.program)
+
+
+@pytest.mark.parametrize("kernels", [(1, 1, 1), (1, 3)])
+def test_convolutions_of_one_operand_are_one(kernels: tuple[int, ...]):
+    result = optimized(branches(kernels))
+    assert operators(result.graph)["conv2d"] == 1
+    assert_same_values(result)
+
+
+def test_a_low_rank_adapter_becomes_part_of_a_constant_weight():
+    result = optimized(low_rank())
+    assert operators(result.graph) == {"matmul": 1}
+    assert_same_values(result)
+
+
+def test_measured_times_decide_where_there_are_any():
+    program = branches((1, 1))
+    merged = "conv2d(f32[1, 8, 6, 6], f32[8, 8, 1, 1]; stride=(1, 1), padding=(0, 0), "
+    slow = {merged + "dilation=(1, 1), groups=1)": 1000.0}
+    assert operators(optimized(program, measured=slow).graph)["conv2d"] == 2
+    assert operators(optimized(program).graph)["conv2d"] == 1
+
+
+def test_without_the_solver_greedy_serves_and_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(extraction, "is_available", lambda: False)
+    result = optimized(three_products())
+    assert result.extraction == "greedy (OR-tools is not installed)"
+    assert operators(result.graph)["matmul"] == 1
+
+
+def test_the_exact_extraction_says_that_it_is_one():
+    assert optimized(low_rank()).extraction == "exact, proved optimal"
+
+
+def test_bounds_are_kept_and_named():
+    assert optimized(low_rank(), limits=Limits(nodes=8)).bound == "nodes"
+    assert optimized(low_rank(), limits=Limits(rounds=1)).bound == "rounds"
+
+
+def test_it_may_be_stopped_at_any_time():
+    for steps in (0, 3, 30):
+        left = iter(range(steps))
+        result = optimized(three_products(), should_stop=lambda left=left: next(left, None) is None)
+        assert result.bound == ("time" if steps < 30 else "none")
+        assert result.after_us <= result.before_us
+
+
+def test_equal_programs_have_equal_results():
+    assert optimized(branches((1, 3))) == optimized(branches((1, 3)))
