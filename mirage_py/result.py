@@ -209,6 +209,8 @@ class Result:
     cached: bool = False
     why_not: Reason = field(default=Reason(Code.ORIGINAL_FASTER))
     original: str = "eager"
+    # When, where and how it was made, as JSON (pipeline.selection.record).
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         how = f"{self.speedup:.2f}x {SOURCES[self.best.source]}"
@@ -347,6 +349,7 @@ class Result:
             },
             "search": self.search.document(),
             "candidates": [c.document() for c in self.candidates],
+            **({"record": dict(self.record)} if self.record else {}),
             "interrupted": self.interrupted,
             "cached": self.cached,
             "notes": list(self.notes),

@@ -44,6 +44,7 @@ def _result(program: Program, plan: Plan | None, report: Json) -> Result:
         cached=True,
         why_not=why_original(report),
         original=original_of(report),
+        record=report.get("record", {}),
     )
 
 

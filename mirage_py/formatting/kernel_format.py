@@ -90,24 +90,12 @@ def _fusion(ugraph: UGraph) -> str:
 
 def _between(ugraph: UGraph) -> Iterator[str]:
     for tensor in ugraph.intermediates:
-        writers = [k.name for k in ugraph.kernels if tensor.name in _written(k)]
-        readers = [k.name for k in ugraph.kernels if tensor.name in _read(k)]
+        writers = [k.name for k in ugraph.kernels if tensor.name in k.written_tensors]
+        readers = [k.name for k in ugraph.kernels if tensor.name in k.read_tensors]
         yield (
             f"{tensor} goes through memory ({size_text(tensor.bytes)}): "
             f"{' and '.join(writers)} writes it, {' and '.join(readers)} reads it."
         )
-
-
-def _written(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
-    if isinstance(kernel, LibraryCall):
-        return (kernel.result,)
-    return tuple(n.access.tensor for n in kernel.nodes if operator(n.op).kind == EFFECT)
-
-
-def _read(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
-    if isinstance(kernel, LibraryCall):
-        return kernel.args
-    return tuple(t for n in kernel.nodes if n.op == "load" for t in n.access.tensors)
 
 
 def _library(call: LibraryCall) -> KernelDescription:

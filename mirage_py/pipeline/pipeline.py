@@ -24,6 +24,7 @@ from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
 from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable
+from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified
@@ -108,12 +109,16 @@ def run(program: Program, request: Request) -> Result:
     if request.trace.folder is None:
         request = replace(request, trace=Trace(Settings.from_env().dump_dir))
     request.trace(lambda: stages.program_stage(program))
+    clock = Clock(request.progress)
+    request = replace(request, progress=clock)
     with request.trace.to_the_end():
         if not on_gpu or request.effort == "none":
             result = _run(program, target, request, measure=False)
         else:
             with matmuls_as_in(program):
                 result = _run(program, target, request, measure=True)
+        record = {**circumstances(request), **clock.document(), **result.record}
+        result = replace(result, record=record)
         plan = result.plan
         if plan is not None:
             request.trace(lambda: stages.kernels_stage(plan))

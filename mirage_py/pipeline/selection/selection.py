@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.selection.record import kernel_resources, peer_times, ranked_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.reasons import WRONG_RESULTS, Code, Reason, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
@@ -127,7 +128,9 @@ class Ranking:
                     note += "; it predicts the original program to be faster: measure before use"
                 candidates = [*dropped, *self._next_best(len(dropped))]
                 notes = (*done.notes, note)
-                return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
+                result = self._result(baseline, timing, instance.plan, evidence, candidates, notes)
+                record = {**result.record, "resources": kernel_resources(done.facts)}
+                return replace(result, record=record)
             dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
         return self._result(baseline, baseline, None, None, dropped)
 
@@ -205,6 +208,12 @@ class Ranking:
         result = self._result(baseline, best, plan, evidence, candidates)
         return replace(
             result,
+            record={
+                **result.record,
+                "peers": peer_times(report.measured),
+                "resources": kernel_resources(report.best.facts),
+                "seconds_of": {k: round(s, 2) for k, s in report.seconds.items()},
+            },
             notes=(*result.notes, *report.notes),
             interrupted=report.interrupted,
             original=report.original,
@@ -325,6 +334,7 @@ class Ranking:
             candidates=tuple(candidates),
             notes=(*self.notes, *notes, *([str(why_not)] if plan is None else ())),
             why_not=why_not,
+            record={"ranking": ranked_plans(self.instances)},
         )
 
 

@@ -103,7 +103,7 @@ class _Drawing:
         """Tensors and kernels, sources first; of ``closed`` kernels nothing inside is drawn."""
         known: set[str] = set()
         for kernel in self.ugraph.kernels:
-            read, written = _read(kernel), _written(kernel)
+            read, written = kernel.read_tensors, kernel.written_tensors
             for name in (*read, *written):
                 if name not in known and name in read:
                     known.add(name)
@@ -275,15 +275,3 @@ def _kind(node: Node) -> str:
     return {LEAF: "leaf", REDUCE: "reduce", CONTRACT: "contract", STATE: "state"}.get(
         kind, "elementwise"
     )
-
-
-def _read(kernel: Kernel) -> tuple[str, ...]:
-    if isinstance(kernel, LibraryCall):
-        return tuple(dict.fromkeys(kernel.args))
-    return tuple(dict.fromkeys(t for n in kernel.nodes if n.op == "load" for t in n.access.tensors))
-
-
-def _written(kernel: Kernel) -> tuple[str, ...]:
-    if isinstance(kernel, LibraryCall):
-        return (kernel.result,)
-    return tuple(dict.fromkeys(n.access.tensor for n in kernel.nodes if n.op in STORES))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
 from mirage_py.reasons import Code, Reason, reason
@@ -13,21 +15,32 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 
 
-def compile_fault(plan: Plan, target: Target) -> Reason | None:
-    """Why a kernel of the plan would not run on the target, None if nothing is known against it.
+@dataclass(frozen=True, slots=True)
+class CompiledPlan:
+    """What the kernels of a plan take by their machine code; ``fault`` is why one of them would not
+    run on the target, None if nothing is known against it.
+    """
+
+    facts: tuple[CompiledFacts, ...] = ()
+    fault: Reason | None = None
+
+
+def compiled_plan(plan: Plan, target: Target) -> CompiledPlan:
+    """Compile the kernels of a plan until one has a fault.
 
     Raises ScheduleError where the plan's back end cannot express a block graph.
     """
     if plan.backend == "triton" and interprets():
-        return None  # TRITON_INTERPRET is set: kernels are no code for a compiler
+        return CompiledPlan()  # TRITON_INTERPRET is set: kernels are no code for a compiler
+    found: list[CompiledFacts] = []
     for kernel in emit_kernels(plan):
         try:
-            facts = compiled(kernel, target.capability)
+            found.append(compiled(kernel, target.capability))
         except CompileError as error:
-            return reason(error.code, str(error).splitlines()[0])
-        if fault := memory_fault(facts, target):
-            return fault
-    return None
+            return CompiledPlan(tuple(found), reason(error.code, str(error).splitlines()[0]))
+        if fault := memory_fault(found[-1], target):
+            return CompiledPlan(tuple(found), fault)
+    return CompiledPlan(tuple(found))
 
 
 def compiled(kernel: EmittedKernel, capability: int) -> CompiledFacts:

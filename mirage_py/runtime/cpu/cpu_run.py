@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mirage_py.errors import CompileError, MirageError, ScheduleError
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.compile import ahead_of_time
+from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
@@ -20,13 +21,15 @@ _NOTHING = FloatEvidence(0.0, 0.0, None, True)
 @dataclass(frozen=True, slots=True)
 class CpuCheck:
     """``fault`` is what speaks against the plan, None if nothing does. ``evidence`` is of the run,
-    ``source`` where it was; ``notes`` say what could not be done here.
+    ``source`` where it was; ``notes`` say what could not be done here, ``facts`` what compiled
+    kernels take.
     """
 
     evidence: FloatEvidence
     source: str
     fault: Reason | None = None
     notes: tuple[str, ...] = ()
+    facts: tuple[CompiledFacts, ...] = ()
 
 
 def check_on_cpu(
@@ -68,8 +71,8 @@ def _compiled(
         notes = (*notes, f"not compiled for {target.name}: {without}")
         return CpuCheck(found.evidence, found.source, None, notes)
     progress(f"compiling for {target.name}")
-    fault = ahead_of_time.compile_fault(plan, target)
-    return CpuCheck(found.evidence, found.source, fault, notes)
+    compiled = ahead_of_time.compiled_plan(plan, target)
+    return CpuCheck(found.evidence, found.source, compiled.fault, notes, compiled.facts)
 
 
 def _run_triton(

@@ -129,6 +129,16 @@ class BlockGraph:
         return ((i, n) for i, n in enumerate(self.nodes) if n.op in STORES)
 
     @property
+    def read_tensors(self) -> tuple[str, ...]:
+        """Tensors that it loads from, once each."""
+        return tuple(dict.fromkeys(t for _, n in self.loads() for t in n.access.tensors))
+
+    @property
+    def written_tensors(self) -> tuple[str, ...]:
+        """Tensors that it stores to, once each."""
+        return tuple(dict.fromkeys(n.access.tensor for _, n in self.stores()))
+
+    @property
     def added_tensors(self) -> tuple[str, ...]:
         """Tensors that the kernel adds to, and that are zeroed before it."""
         names = (n.access.tensor for _, n in self.stores() if n.op == "store_add")
@@ -175,6 +185,16 @@ class LibraryCall:
         more = f", convolution={str(self.convolution)!r}" if self.convolution else ""
         parts = f"name={self.name!r}, op={self.op!r}, args={self.args!r}, result={self.result!r}"
         return f"LibraryCall({parts}{more})"
+
+    @property
+    def read_tensors(self) -> tuple[str, ...]:
+        """Its operands, once each."""
+        return tuple(dict.fromkeys(self.args))
+
+    @property
+    def written_tensors(self) -> tuple[str, ...]:
+        """Its result."""
+        return (self.result,)
 
     @property
     def digest(self) -> str:

@@ -203,8 +203,11 @@ def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
     found = ranking("library_prologue")
     refused = found.instances[0].plan
     no = Reason(Code.NOT_COMPILED, ("no",))
+    CompiledPlan = ahead_of_time.CompiledPlan
     monkeypatch.setattr(
-        ahead_of_time, "compile_fault", lambda plan, _: no if plan == refused else None
+        ahead_of_time,
+        "compiled_plan",
+        lambda plan, _: CompiledPlan(fault=no if plan == refused else None),
     )
     result = found.modelled()
     assert result.plan == found.instances[1].plan
@@ -214,9 +217,8 @@ def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
 def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
     from mirage_py.runtime.compile import ahead_of_time
 
-    monkeypatch.setattr(
-        ahead_of_time, "compile_fault", lambda *_: Reason(Code.NOT_COMPILED, ("no",))
-    )
+    found = ahead_of_time.CompiledPlan(fault=Reason(Code.NOT_COMPILED, ("no",)))
+    monkeypatch.setattr(ahead_of_time, "compiled_plan", lambda *_: found)
     result = ranking("library_prologue").modelled()
     assert result.plan is None
     assert result.notes == ("no candidate ran and gave the right result",)

@@ -13,7 +13,7 @@ from cuda_kernels import KERNELS, doubling_plan, emitting, kernel
 from mirage_py.errors import CompileError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile import compile_cuda, cuda_compiler
-from mirage_py.runtime.compile.ahead_of_time import compile_fault
+from mirage_py.runtime.compile.ahead_of_time import compiled_plan
 from mirage_py.runtime.compile.compile_cuda import CudaSource, arch_of, machine_code, takes
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.compile.compiled_facts import (
@@ -201,11 +201,11 @@ def test_a_plan_for_a_target_that_is_not_here(
     compiler: CudaCompiler, monkeypatch: pytest.MonkeyPatch
 ):
     emitting(monkeypatch, lambda _: "copied")
-    assert compile_fault(PLAN, target("h100")) is None
-    assert compile_fault(PLAN, target("a100")).code is Code.NOT_COMPILED
+    assert compiled_plan(PLAN, target("h100")).fault is None
+    assert compiled_plan(PLAN, target("a100")).fault.code is Code.NOT_COMPILED
     small = replace(target("h100"), smem_per_block_bytes=1024)
-    assert compile_fault(PLAN, small).code is Code.SHARED_MEMORY
-    assert "1152" in compile_fault(PLAN, small).data
+    assert compiled_plan(PLAN, small).fault.code is Code.SHARED_MEMORY
+    assert "1152" in compiled_plan(PLAN, small).fault.data
 
 
 def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):
