@@ -265,6 +265,13 @@ class Result:
         save_artifact(folder, program=self.program, plan=self.plan, report=saved.document())
         return saved
 
+    def report(self, path: Path | str) -> Path:
+        """Write a report as one HTML file that needs nothing else; its path."""
+        from mirage_py.report.write import write_report
+        from mirage_py.runtime.store.artifact import Artifact
+
+        return write_report(Artifact(self.program, self.plan, self.document()), path)
+
     def plan_text(self) -> str:
         """One line that gives the same plan again without a search: ``mirage_py.kernel_from``, or
         ``superoptimize(plan=...)``.

@@ -99,6 +99,21 @@ def save_entry(folder: Path | str, name: str, entry: Entry, report: Mapping[str,
     save_artifact(folder, program=program, plan=plan, report=report)
 
 
+def write_entry_report(
+    path: Path | str, name: str, entry: Entry, report: Mapping[str, Any]
+) -> Path:
+    """Write a report on what serves a signature, or why no kernel does, as one HTML file."""
+    from mirage_py.report.refused_report import Refusal
+    from mirage_py.report.write import write_refused, write_report
+
+    if entry.traced is not None:
+        return write_report(Artifact(*operands_of(name, entry), report), path)
+    parts = entry.instead.lines if entry.instead is not None else ()
+    what = f"{name}({entry.signature}) has no kernel as a whole"
+    by, why = entry.served.by, str(entry.served.why)
+    return write_refused(Refusal(name, what, why=why, serves=str(by), parts=parts), path)
+
+
 def explained(name: str, entry: Entry, report: Mapping[str, Any]) -> str:
     """What serves a signature and why, with the line that gives the same plan again."""
     head = [f"{name}({entry.signature})", f"served by: {entry.served} ({entry.source})"]

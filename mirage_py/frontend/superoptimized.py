@@ -18,7 +18,12 @@ import torch
 from torch.compiler import is_compiling
 
 from mirage_py.frontend import refused_calls
-from mirage_py.frontend.cached_kernels import explained, operands_of, save_entry
+from mirage_py.frontend.cached_kernels import (
+    explained,
+    operands_of,
+    save_entry,
+    write_entry_report,
+)
 from mirage_py.frontend.dynamic_axes import check_declared
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.entry_tables import EntryTables, Found
@@ -168,6 +173,13 @@ class SuperoptimizedFunction(Generic[P, R]):
         """
         entry = self.entry(*args, **kwargs)
         return explained(self._name, entry, self._preparation.report(entry))
+
+    def report(self, path: Path | str, *args: P.args, **kwargs: P.kwargs) -> Path:
+        """Write a report on what serves these arguments, or why no kernel does: one HTML file that
+        needs nothing else; its path.
+        """
+        entry = self.entry(*args, **kwargs)
+        return write_entry_report(path, self._name, entry, self._preparation.report(entry))
 
     def save(self, folder: Path | str, *args: P.args, **kwargs: P.kwargs) -> None:
         """Write what serves these arguments as an artifact, which ``load`` and ``mirage_py.load``

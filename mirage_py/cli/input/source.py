@@ -14,16 +14,20 @@ from mirage_py.cli.input.number_options import WHOLE
 from mirage_py.cli.input.user_module import find_function, functions_in, import_file
 from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.files import read_text
 
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_][\w.]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A program; ``baselines`` are torch functions of the program's inputs, by name."""
+    """A program; ``baselines`` are torch functions of the program's inputs, by name, and ``text``
+    is what it was read from.
+    """
 
     program: Program
     baselines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    text: str = ""
 
 
 def is_function(text: str) -> bool:
@@ -48,7 +52,8 @@ def read_source(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] =
             )
         from mirage_py.frontend.spec.parse import parse_file
 
-        return Source(parse_file(text, dict(map(parse_size, sizes))))
+        program = parse_file(text, dict(map(parse_size, sizes)))
+        return Source(program, text=read_text(Path(text)))
     if sizes:
         raise InputError(
             "--size is for math specs",
@@ -87,6 +92,7 @@ def _traced(text: str, inputs: Sequence[str]) -> Source:
     function = find_function(module, found["name"], path)
     arguments = example_arguments(function, module, inputs, text)
 
-    from mirage_py.cli.input.traced import trace_source
+    from mirage_py.cli.input.traced import text_of, trace_source
 
-    return Source(*trace_source(function, arguments, found["name"].rpartition(".")[2]))
+    name = found["name"].rpartition(".")[2]
+    return Source(*trace_source(function, arguments, name), text_of(function))

@@ -47,3 +47,11 @@ def _of_inputs(
     return reference_of(
         traced, leaves, lambda values: signature.call(pytree.tree_unflatten(values, structure))
     )
+
+
+def text_of(function: Callable[..., Any]) -> str:
+    """Its source, where Python has it."""
+    try:
+        return inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        return ""

@@ -34,14 +34,14 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "shapes": (),
     # No axioms and no search: a saved kernel loads without them.
     "runtime": ("ugraph", "targets", "verify", "codegen", "shapes"),
-    # Of the run time what keeps a result and calls it, when it is asked to.
-    "result": ("ugraph", "runtime"),
-    # What was found before, here or by others: replays a derivation, tests and runs.
-    "cache": ("ugraph", "targets", "axioms", "verify", "search", "runtime", "result"),
     # Results in words and formulas: for the command line and for reports.
     "formatting": ("ugraph", "targets", "axioms", "verify"),
     # A result as a page.
     "report": ("ugraph", "targets", "axioms", "verify", "codegen", "runtime", "formatting"),
+    # Of the run time what keeps a result and calls it, when it is asked to.
+    "result": ("ugraph", "runtime", "report"),
+    # What was found before, here or by others: replays a derivation, tests and runs.
+    "cache": ("ugraph", "targets", "axioms", "verify", "search", "runtime", "result"),
     # Every stage in order.
     "pipeline": (
         "ugraph",
@@ -85,7 +85,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "frontend/function_parts.py": ("dynamo",),
     "frontend/searches.py": ("pipeline", "cache", "shapes"),
     # What it found, kept; and what it serves many sizes with.
-    "frontend/cached_kernels.py": ("runtime",),
+    "frontend/cached_kernels.py": ("runtime", "report"),
     "frontend/torch/reference.py": ("runtime",),
     # Positions of writes have to be such as inputs are drawn.
     "frontend/torch/found_writes.py": ("verify",),
