@@ -38,9 +38,7 @@ class Refusal:
 def refusal_of(name: str, error: MirageError, *, command: str = "", source: str = "") -> Refusal:
     """From the error that ended a command."""
     meaning = f"exit code {error.exit_code}: {_MEANINGS.get(error.exit_code, 'an error')}"
-    return Refusal(
-        name, error.what, error.where, error.why, error.repair, meaning, command, source
-    )
+    return Refusal(name, error.what, error.where, error.why, error.repair, meaning, command, source)
 
 
 def refused_html(refusal: Refusal) -> str:

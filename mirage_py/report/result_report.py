@@ -161,7 +161,7 @@ def _answers(
         ("Which kernel does what?", names, "ugraph", "µGraph and code"),
         ("Why not one kernel?" if len(kernels) != 1 else "Why one kernel?",
          single if ugraph else found.why or "No kernel serves.", "candidates", "All candidates"),
-        ("What lost?", losses(found, fell), "candidates", "All candidates"),
+        ("What lost?", losses(found, len(tried) - fell - 1, fell), "candidates", "All candidates"),
         ("How do I run it again?", "One command, or one line of text", "again", "Copy it"),
     )  # fmt: skip
 

@@ -100,7 +100,7 @@ def _answers(
         ("Why not one kernel?", "Each row has the fastest plan of each kind", "rows")
         if not is_model
         else ("Why not all of it?", "Each row says what was left, and why", "rows"),
-        ("What lost?", f"{names} lost" if lost else "No row is slower than its fastest peer", "losses"),
+        ("What lost?", names or "No row is slower than its fastest peer", "losses"),
         ("How do I run it again?", "One command", "again"),
     )  # fmt: skip
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mirage_py.arguments import path_of
 from mirage_py.errors import FormatError
@@ -50,7 +52,11 @@ def html_of(subject: Artifact | Path | str, *, only: str = "") -> str:
         raise FormatError("cannot be read", where=where, why=str(error), repair=repair) from None
     if isinstance(document, dict) and document.get("kind") == KIND:
         return report_html(unpacked(document, where))
-    rows = document.get("rows") if isinstance(document, dict) else None
-    if isinstance(rows, list) and rows and all("workload" in row for row in rows):
+    if isinstance(document, dict) and _has_rows(document):
         return rows_html(document, only or source.stem, only=only)
     raise FormatError("there is nothing to report in it", where=where, repair=repair)
+
+
+def _has_rows(document: Mapping[str, Any]) -> bool:
+    rows = document.get("rows")
+    return isinstance(rows, list) and bool(rows) and all("workload" in row for row in rows)

@@ -115,6 +115,12 @@ def _names(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
     metavar="FILE",
     help="Draw a result file instead.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a report of the rows too, as one HTML file.",
+)
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj
 def bench(
@@ -135,6 +141,7 @@ def bench(
     compare: tuple[Path, Path] | None,
     tolerance: float,
     plot: Path | None,
+    report: Path | None,
     json: bool,
 ) -> int:
     """Measure the benchmark suite beside eager, torch.compile and the vendor's libraries.
@@ -178,6 +185,10 @@ def bench(
         done = suite_code.bench(
             options, lambda text: None if screen.quiet else screen.message(text)
         )
+    if report is not None and done.document["rows"]:
+        from mirage_py.report.write import write_report
+
+        write_report(done.files[0], report)
     if json:
         screen.document(done.document)
     else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +14,7 @@ import click
 from mirage_py.cli.input.number_options import Seconds, Seed
 from mirage_py.cli.shell.interrupts import stop_on_interrupt
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
+from mirage_py.errors import MirageError
 from mirage_py.targets import ALL_TARGETS
 
 if TYPE_CHECKING:
@@ -84,6 +88,12 @@ INTERRUPTED = 130
     metavar="DIR",
     help="Write each stage here, as a page with what it changed; searches anew.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a report too, as one HTML file; of a refused program as well.",
+)
 @click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
@@ -111,6 +121,7 @@ def superoptimize(
     journal: Path | None,
     limits: tuple[str, ...],
     trace_stages: Path | None,
+    report: Path | None,
     no_cache: bool,
     json: bool,
     require_speedup: bool,
@@ -126,7 +137,8 @@ def superoptimize(
     mirage-py superoptimize examples/rmsnorm_matmul.math --target h200
     mirage-py superoptimize model.py:mlp --input x=f16[16,4096] --input w=f16[4096,4096]
     """  # noqa: D301  \b is click's mark for lines that stay as they are
-    with stdout_to_stderr(), screen.progress() as progress:
+    command = _command(spec, target, backend, effort, budget, seed, limits, inputs, sizes)
+    with stdout_to_stderr(), screen.progress() as progress, _reported(report, spec, command):
         from mirage_py.cli.input.output_folder import check_output, save_result
         from mirage_py.cli.input.source import read_source
 
@@ -168,9 +180,61 @@ def superoptimize(
             if with_cache and not result.interrupted and not _nothing_ran(result):
                 keep(question, result)
         progress("saving")
-        result = save_result(result, folder)
+        asked = {"command": command, "source": {"spec": spec, "text": source.text}}
+        result = save_result(replace(result, record={**result.record, **asked}), folder)
+        if report is not None:
+            result.report(report)
     _report(screen, result, json=json)
     return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
+
+
+def _command(
+    spec: str,
+    target: str,
+    backend: str,
+    effort: str,
+    budget: float | None,
+    seed: int,
+    limits: tuple[str, ...],
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+) -> str:
+    """The command that asks the same again; what is by default is left out."""
+    words = ["mirage-py", "superoptimize", spec]
+    settings = (
+        ("--target", target, "auto"),
+        ("--backend", backend, "auto"),
+        ("--effort", effort, "quick"),
+        ("--budget", budget, None),
+        ("--seed", seed, 0),
+    )
+    words += [str(w) for name, value, usual in settings if value != usual for w in (name, value)]
+    for name, values in (("--input", inputs), ("--size", sizes), ("--limit", limits)):
+        words += [word for value in values for word in (name, value)]
+    return shlex.join(words)
+
+
+@contextmanager
+def _reported(report: Path | None, spec: str, command: str) -> Iterator[None]:
+    """An error of ours is reported on, too, before it goes on."""
+    try:
+        yield
+    except MirageError as error:
+        if report is not None:
+            from mirage_py.report.refused_report import refusal_of
+            from mirage_py.report.write import write_refused
+
+            write_refused(refusal_of(spec, error, command=command, source=_text_of(spec)), report)
+        raise
+
+
+def _text_of(spec: str) -> str:
+    """The file that SPEC names, as far as it can be read."""
+    path = Path(spec.rpartition(":")[0] or spec)
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        return ""
 
 
 def _under_name(result: Result, name: str) -> Result:

@@ -116,7 +116,12 @@ class GraphCompiler:
     def report(self, name: str, plan: Plan) -> None:
         """Write down what becomes of the graph ``name``."""
         self.plans.append(plan)
-        self.lines += report(name, plan.cut, plan.rows, self.options.rest)
+        lines = report(name, plan.cut, plan.rows, self.options.rest)
+        self.lines += lines
+        if self.options.report:
+            from mirage_py.dynamo.serve.model_report import add_to_report
+
+            add_to_report(lines, self.options, self.target)
 
     def _planned(self, module: GraphModule) -> Plan:
         found = cut(

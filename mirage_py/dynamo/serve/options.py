@@ -30,6 +30,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "max_sizes": (int, NoneType),
     "min_gain": (int, float),
     "inductor": (Mapping,),
+    "report": (str,),
 }
 
 
@@ -55,6 +56,7 @@ class BackendOptions:
       ``race``: both are timed, and the faster one is used, for which Inductor compiles the graph
       twice. ``trust``: regions are used, each of which is faster by itself. ``auto``: ``race``
       where regions are measured: on a GPU, and not with effort none.
+    * ``report``: a file for a report on the whole model, one HTML file that grows with each graph.
     """
 
     effort: str = "quick"
@@ -71,6 +73,7 @@ class BackendOptions:
     cuda_graphs: bool = False
     shapes: str = "static"
     whole_graph: str = "auto"
+    report: str = ""
 
     @property
     def request(self) -> Request:

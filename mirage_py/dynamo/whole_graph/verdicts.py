@@ -25,7 +25,7 @@ from mirage_py.runtime.store.cache import toolchain
 
 OURS, TORCH = "ours", "torch"
 # Options that change nothing of what is benchmarked.
-_ASIDE = ("whole_graph", "cache")
+_ASIDE = ("whole_graph", "cache", "report")
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,12 @@ def _peers(report: Json, best_us: float | None) -> Iterator[Peer]:
         yield Peer(str(peer["name"]), time_us, source, ratio, str(peer.get("reason", "")))
 
 
-def losses(found: Headline, dropped: int) -> str:
+def losses(found: Headline, others: int, dropped: int) -> str:
     """What lost, and to what we lose, in a sentence."""
     faster = [f"{p.name} ({1 / p.ratio:.2f}x)" for p in found.lost_to if p.ratio]
     to = f"Faster than ours: {', '.join(faster)}." if faster else ""
-    fell = f"{count_text(dropped, 'candidate')} fell." if dropped else ""
-    return " ".join(filter(None, (to, fell))) or "No peer is faster, and no candidate fell."
+    slower = (
+        f"{count_text(others, 'other plan')} took longer" if others else "No other plan was timed"
+    )
+    fell = f", {dropped} fell" if dropped else ", none fell"
+    return f"{to or 'No peer is faster.'} {slower}{fell}."

@@ -44,14 +44,16 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class ShownKernel:
-    """A block graph with its code. ``links`` counts the nodes that lead to a line."""
+    """A block graph with its code, which begins at the line of identity ``start``. ``links`` counts
+    the nodes that lead to a line.
+    """
 
     name: str
     description: KernelDescription
     language: str
     picture: Markup
     code: Markup
-    source: str
+    start: str
     resources: Resources
     launch: str
     nodes: int
@@ -100,9 +102,9 @@ def shown_ugraph(
                 language=language,
                 picture=block_svg(ugraph, block, links=links),
                 code=highlighted(kernel.source, language, name=f"code-{block.name}", links=back),
-                source=kernel.source,
+                start=_first_line(block.name, kernel.source),
                 resources=_resources(taken, blocks, threads, target),
-                launch=str(options),
+                launch=str(options).strip("<>"),
                 nodes=len(block.nodes),
                 links=len(own),
             )
@@ -112,6 +114,13 @@ def shown_ugraph(
     return ShownUGraph(
         said.summary, kernel_graph_svg(ugraph, links=to_kernels), tuple(shown), libraries
     )
+
+
+def _first_line(name: str, source: str) -> str:
+    """The identity of the line where a kernel begins, after what its file says of itself."""
+    lines = enumerate(source.splitlines(), 1)
+    number = next((n for n, text in lines if "@triton.jit" in text or "__global__" in text), 1)
+    return f"code-{name}-{number}"
 
 
 def _resources(

@@ -68,7 +68,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph", "networks"),
     # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
-    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "cache"),
+    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "cache", "report"),
 }
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")

@@ -49,6 +49,11 @@
       show(now() * (event.deltaY < 0 ? 1.1 : 1 / 1.1));
     }, { passive: false });
   });
+  // A listing begins where its kernel does.
+  document.querySelectorAll(".listing[data-start]").forEach(function (frame) {
+    var line = document.getElementById(frame.dataset.start);
+    if (line) frame.scrollTop = line.offsetTop - 12;
+  });
   // A node and its line of code light up together, and come into view inside of their frames.
   var on = [];
   function reveal(element) {
