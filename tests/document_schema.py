@@ -71,6 +71,7 @@ SCHEMA_1: dict[str, Any] = {
         "codes": dict,
     },
     "candidates": list,
+    "record": dict,
     "interrupted": bool,
     "cached": bool,
     "notes": list,
