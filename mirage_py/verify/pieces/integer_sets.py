@@ -133,8 +133,10 @@ def _half(points: Points, place: int, least: int) -> Points:
 def _point(points: Points) -> tuple[int, ...]:
     found = _counted(points.sample_point)
     count = points.dim(isl.dim_type.set)
-    return tuple(
-        int(found.get_coordinate_val(isl.dim_type.set, n).to_python()) for n in range(count)
+    return _counted(
+        lambda: tuple(
+            int(found.get_coordinate_val(isl.dim_type.set, n).to_python()) for n in range(count)
+        )
     )
 
 

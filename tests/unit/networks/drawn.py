@@ -106,6 +106,13 @@ def _enlarge(rng: Rng) -> Drawn:
     return ((2, 3, *kernel),), {"kernel": wide}
 
 
+def _overwrite(rng: Rng) -> Drawn:
+    shape = _shape(rng)
+    part = tuple(int(rng.integers(1, n + 1)) for n in shape)
+    start = tuple(int(rng.integers(n - m + 1)) for n, m in zip(shape, part, strict=True))
+    return (shape, part), {"start": start}
+
+
 def _reduction(rng: Rng) -> Drawn:
     shape = _shape(rng)
     axes = [n for n in range(len(shape)) if rng.random() < 0.5] or [0]
@@ -178,8 +185,8 @@ DRAWS: dict[str, Callable[[Rng], Drawn]] = {
     "cast": lambda rng: ((_shape(rng),), {"to": "f64"}),
     "matmul": _matmul, "bmm": _bmm, "transpose": _transpose, "reshape": _reshape,
     "expand": _expand, "slice": _slice, "split": _split, "flip": _flip, "concat": _concat,
-    "pad": _pad, "enlarge": _enlarge, "sum": _reduction, "mean": _reduction, "amax": _reduction,
-    "softmax": _softmax, "batch_norm": _batch_norm,
+    "pad": _pad, "enlarge": _enlarge, "overwrite": _overwrite, "sum": _reduction,
+    "mean": _reduction, "amax": _reduction, "softmax": _softmax, "batch_norm": _batch_norm,
     **{f"conv{n}d": _convolution(n, transposed=False) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _convolution(n, transposed=True) for n in (1, 2, 3)},
     **{f"{kind}_pool{n}d": _pool(n, kind) for n in (1, 2, 3) for kind in ("max", "avg")},
