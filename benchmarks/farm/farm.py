@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mirage_py.errors import InputError
+from mirage_py.runtime.farm.dask_executor import DaskExecutor, gpus_of
 from mirage_py.runtime.process.executor import MEASURE, Executor, reply_of
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
@@ -45,6 +47,19 @@ class Outcome:
     reason: str = ""
 
 
+def farm_gpus(scheduler: str, model: str = "") -> tuple[str, ...]:
+    """The GPUs of one model of a farm, as MODEL:NAME. Raises InputError where that is not clear."""
+    models = gpus_of(scheduler)
+    if not model and len(models) > 1:
+        raise InputError(
+            f"the farm has GPUs of several models: {', '.join(models)}",
+            why="rows of two models are no table",
+            repair="say which: --gpu-model NAME",
+        )
+    model = model or next(iter(models), "")
+    return tuple(f"{model}:{gpu}" for gpu in models.get(model, ()))
+
+
 @dataclass(frozen=True, slots=True)
 class _Worker:
     gpu: str
@@ -56,7 +71,8 @@ class Farm:
     """``gpus`` are values of CUDA_VISIBLE_DEVICES. ``service`` of a worker is asked first, its
     answer goes to ``on_ready``; raises nothing for a GPU that is of no use, but leaves it out.
 
-    ``row_s`` bounds one row. Use as a context manager.
+    ``row_s`` bounds one row. With a ``scheduler`` the ``gpus`` are those of its farm, as
+    ``farm_gpus`` names them. Use as a context manager.
     """
 
     gpus: Sequence[str]
@@ -66,6 +82,7 @@ class Farm:
     on_ready: Callable[[str, Any], None] = lambda _gpu, _value: None
     on_outcome: Callable[[Outcome], None] = lambda _outcome: None
     faults: list[str] = field(default_factory=list)
+    scheduler: str = ""
     _workers: list[_Worker] = field(default_factory=list)
     _running: dict[Future[Reply], tuple[_Worker, Job | None, int]] = field(default_factory=dict)
     _waiting: deque[tuple[Job, int]] = field(default_factory=deque)
@@ -74,6 +91,11 @@ class Farm:
     def __enter__(self) -> Farm:
         self._folder = Path(tempfile.mkdtemp(prefix="mirage_py_bench_"))
         for number, gpu in enumerate(self.gpus):
+            if self.scheduler:
+                kind = replace(MEASURE, environment=self.environment)
+                executor: Executor = DaskExecutor(self.scheduler, kind, gpu=gpu)
+                self._workers.append(_Worker(gpu, executor))
+                continue
             folder = self._folder / str(number)
             folder.mkdir()
             # Compilers begin with empty caches: what they take is measured too.

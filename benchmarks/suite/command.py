@@ -39,7 +39,7 @@ class Done:
 
 def bench(options: Options, say: Say) -> Done:
     """Measure, or do everything else where there is no GPU; ``say`` gets a line a row."""
-    if options.is_smoke or not gpus.visible():
+    if options.is_smoke or not (options.scheduler or gpus.visible()):
         from benchmarks.suite import smoke
 
         if not options.is_smoke:

@@ -20,7 +20,8 @@ DEFAULT_FOLDER = Path("bench-out")
 @dataclass(frozen=True, slots=True)
 class Options:
     """``families`` is a folder of searches made before; ``seconds`` bound the whole run and
-    ``row_seconds`` one row; ``gpus`` are as many of those visible, None all.
+    ``row_seconds`` one row; ``gpus`` are as many of those visible, None all; with a ``scheduler``,
+    of those of its farm, which are of ``gpu_model``.
 
     ``peers`` and ``only`` are empty where all are meant. Raises InputError for unknown names.
     """
@@ -34,6 +35,8 @@ class Options:
     effort: str = "quick"
     backend: str = "triton"
     gpus: int | None = None
+    scheduler: str = ""
+    gpu_model: str = ""
     seconds: float | None = None
     row_seconds: float = 300.0
     resume: bool = False

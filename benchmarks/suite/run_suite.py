@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.farm import gpus
-from benchmarks.farm.farm import Farm, Job, Outcome
+from benchmarks.farm.farm import Farm, Job, Outcome, farm_gpus
 from benchmarks.report.provenance import commit
 from benchmarks.report.record import MEASUREMENTS, Record, read_document
 from benchmarks.suite import families
@@ -30,7 +30,9 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
     Raises InputError where there is no GPU, or none works. After Ctrl-C the record is what there
     is, with a note.
     """
-    visible = gpus.visible()[: options.gpus]
+    there = options.scheduler
+    everyone = farm_gpus(there, options.gpu_model) if there else gpus.visible()
+    visible = everyone[: options.gpus]
     if not visible:
         raise InputError("there is no NVIDIA GPU to measure on", repair="use --suite smoke")
     started = time.monotonic()
@@ -49,6 +51,7 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
         environment,
         run.ready,
         run.outcome,
+        scheduler=there,
     )
     with farm:
         try:

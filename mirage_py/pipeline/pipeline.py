@@ -33,8 +33,8 @@ from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.result import Result
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
+from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import SEARCH, Executor
-from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import best_families
@@ -168,7 +168,7 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
 
     ``budget`` is that of the whole optimisation, which begins now.
     """
-    with WorkerPool(Settings.from_env().workers, SEARCH) as executor:
+    with executor_of(SEARCH, Settings.from_env().workers, request.scheduler) as executor:
         return _rank_plans(program, target, request, executor)
 
 
@@ -181,7 +181,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     traced(lambda: stages.normal_stage(program, normal))
 
     request.progress("searching")
-    pool = SearchPool(executor, executor.places - 1, patience_s=_ALONE_S)
+    pool = SearchPool(executor, executor.places - executor.is_here, patience_s=_ALONE_S)
 
     def searched(
         what: Program, kept_in: Path | None = None, max_kernels: int = limits.max_kernels

@@ -79,6 +79,15 @@ def _names(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
     "--gpus", type=click.IntRange(min=1), metavar="N", help="Use at most N GPUs.  [default: all]"
 )
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    default="",
+    help="Measure on the GPUs of this scheduler's farm.",
+)
+@click.option(
+    "--gpu-model", metavar="NAME", default="", help="Which model, of a farm that has several."
+)
+@click.option(
     "--seconds",
     type=Seconds(),
     metavar="S",
@@ -134,6 +143,8 @@ def bench(
     effort: str,
     backend: str,
     gpus: int | None,
+    scheduler: str,
+    gpu_model: str,
     seconds: float | None,
     row_seconds: float,
     resume: bool,
@@ -176,6 +187,8 @@ def bench(
             effort=effort,
             backend=backend,
             gpus=gpus,
+            scheduler=scheduler,
+            gpu_model=gpu_model,
             seconds=seconds,
             row_seconds=row_seconds,
             resume=resume,

@@ -94,6 +94,12 @@ INTERRUPTED = 130
     metavar="FILE",
     help="Write a report too, as one HTML file; of a refused program as well.",
 )
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    default="",
+    help="Search and compile on the farm of this scheduler, and measure there without a GPU here.",
+)
 @click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
@@ -122,6 +128,7 @@ def superoptimize(
     limits: tuple[str, ...],
     trace_stages: Path | None,
     report: Path | None,
+    scheduler: str,
     no_cache: bool,
     json: bool,
     require_speedup: bool,
@@ -150,6 +157,7 @@ def superoptimize(
         from mirage_py.cache.cached_results import cached_result, keep
         from mirage_py.cli.input.search_limits import read_limits
         from mirage_py.pipeline import pipeline
+        from mirage_py.pipeline.farmed import measured_there, optimise_there
         from mirage_py.pipeline.trace.trace import Trace
         from mirage_py.settings import Settings
 
@@ -166,14 +174,18 @@ def superoptimize(
             journal=journal,
             fp32_precision=fp32_precision,
             trace=Trace(trace_stages),
+            scheduler=scheduler,
         )
         with_cache = not (no_cache or Settings.from_env().no_cache)
-        question = pipeline.question_of(source.program, request)
+        there = measured_there(source.program, request)
+        question = there or pipeline.question_of(source.program, request)
         # A known result has no stages to look at.
         result = cached_result(question) if with_cache and trace_stages is None else None
         if result is not None:
             result = _under_name(result, source.program.name)
-        if result is None:
+        if result is None and there is not None:
+            result = optimise_there(there, request, cache=with_cache)
+        elif result is None:
             with stop_on_interrupt() as should_stop:
                 request = replace(request, should_stop=should_stop)
                 result = pipeline.run(source.program, request)

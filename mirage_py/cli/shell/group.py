@@ -10,7 +10,17 @@ from mirage_py import __version__
 from mirage_py.cli.shell.screen import Screen
 
 # In the order of a first session. A command's file has the command's name, and so has its function.
-COMMANDS = ("superoptimize", "verify", "show", "explain", "report", "bench", "cache", "doctor")
+COMMANDS = (
+    "superoptimize",
+    "verify",
+    "show",
+    "explain",
+    "report",
+    "bench",
+    "farm",
+    "cache",
+    "doctor",
+)
 
 
 class LazyGroup(click.Group):

@@ -31,6 +31,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "min_gain": (int, float),
     "inductor": (Mapping,),
     "report": (str,),
+    "scheduler": (str,),
 }
 
 
@@ -52,6 +53,7 @@ class BackendOptions:
     * ``cuda_graphs``: whether the compiled graph is captured.
     * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
       dispatch table for each set of sizes met.
+    * ``scheduler``: address of a farm that searches and compiles the regions.
     * ``whole_graph``: whether a graph with regions has to beat the same graph by Inductor alone.
       ``race``: both are timed, and the faster one is used, for which Inductor compiles the graph
       twice. ``trust``: regions are used, each of which is faster by itself. ``auto``: ``race``
@@ -74,11 +76,18 @@ class BackendOptions:
     shapes: str = "static"
     whole_graph: str = "auto"
     report: str = ""
+    scheduler: str = ""
 
     @property
     def request(self) -> Request:
         """What the pipeline is asked. Raises InputError for an unknown value."""
-        return Request(self.target, effort=self.effort, budget=self.budget, seed=self.seed)
+        return Request(
+            self.target,
+            effort=self.effort,
+            budget=self.budget,
+            seed=self.seed,
+            scheduler=self.scheduler,
+        )
 
     def with_share(self, regions: int) -> BackendOptions:
         """The same with the budget, or the usual one, as that of so many regions together."""

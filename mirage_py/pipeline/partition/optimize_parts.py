@@ -226,6 +226,7 @@ def _measured(
         progress=job.request.progress,
         should_stop=job.request.should_stop,
         counts_host=job.request.counts_host,
+        scheduler=job.request.scheduler,
     )
     if composites and report.best.plan is None:
         notes = (*notes, str(report.why_not or reason(Code.PARTS_SLOWER)))

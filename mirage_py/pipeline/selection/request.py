@@ -39,6 +39,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "counts_host": (bool,),
     "fp32_precision": (str, NoneType),
     "writes": (str,),
+    "scheduler": (str,),
     "trace": (Trace,),
     "part": (str,),
 }
@@ -63,6 +64,7 @@ class Request:
     ``fp32_precision``  how exact matmuls of float32 are, ``ieee`` or ``tf32``; None for what the
                      program says, which for a torch function is torch's setting
     ``writes``       what a call writes after its kernels, which is timed with them
+    ``scheduler``    address of a farm that searches and compiles; without one this machine does
     ``trace``        writes every stage to a folder; by default there is none
     ``part``         the part of a program that this is about, in progress and trace
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
@@ -83,6 +85,7 @@ class Request:
     counts_host: bool = False
     fp32_precision: str | None = None
     writes: str = ""
+    scheduler: str = ""
     trace: Trace = field(default_factory=lambda: Trace(None))
     part: str = ""
 

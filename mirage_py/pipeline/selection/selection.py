@@ -179,6 +179,7 @@ class Ranking:
             progress=self.request.progress,
             should_stop=self.request.should_stop,
             counts_host=self.request.counts_host,
+            scheduler=self.request.scheduler,
         )
         if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
             return self.modelled(deadline)

@@ -97,7 +97,7 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
             code=Code.NOT_COMPILED,
         )
     compiler = cuda_compiler()
-    path = _path(kernel, capability, compiler)
+    path = cubin_path(kernel, capability, compiler)
     known = _read(path)
     if known is not None:
         return known
@@ -111,7 +111,8 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
     return made
 
 
-def _path(kernel: CudaSource, capability: int, compiler: CudaCompiler) -> Path:
+def cubin_path(kernel: CudaSource, capability: int, compiler: CudaCompiler) -> Path:
+    """Where the machine code of a kernel lies, compiled or not."""
     content = [kernel.name, kernel.source, arch_of(capability), *OPTIONS, str(compiler), CHECKS]
     key = hashlib.sha256(json.dumps([*content, compiler.include]).encode()).hexdigest()
     return private_folder("cubins") / f"{key}.cubin"

@@ -13,6 +13,8 @@ from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.farm.compiled_there import taken_here, there
+from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import COMPILE, INTERRUPTED, OUT_OF_TIME
 from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.runtime.process.worker_pool import WorkerPool
@@ -45,14 +47,21 @@ class CompilePool:
 
     A plan that fails, hangs (longer than ``timeout_s``, by default MIRAGE_PY_COMPILE_TIMEOUT) or
     kills its worker costs only itself. What compiled here is a cache hit for a later launch in this
-    process.
+    process. With a ``scheduler`` the workers are a farm's, and what they compiled is put where it
+    would lie.
     """
 
-    def __init__(self, workers: int | None = None, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, workers: int | None = None, *, timeout_s: float | None = None, scheduler: str = ""
+    ) -> None:
         settings = Settings.from_env()
         self._count = workers or settings.workers
         self._timeout_s = timeout_s or settings.compile_timeout_s
-        self._pool = WARM.take(self._count) or _workers(self._count)
+        self._pool = (
+            executor_of(COMPILE, self._count, scheduler)
+            if scheduler
+            else WARM.take(self._count) or _workers(self._count)
+        )
 
     def compile(
         self,
@@ -82,9 +91,12 @@ class CompilePool:
             ending = min(begun + count, len(plans))
             kernels = work.emit(plans, range(begun, ending))
             tasks = [_task(work.kernels[k], capability) for k in kernels]
+            if not self._pool.is_here:
+                tasks = [there(task) for task in tasks]
 
             def reply_of(place: int, reply: Reply, kernels: Sequence[int] = kernels) -> None:
-                work.compiled(kernels[place], _outcome(reply))
+                taken = reply if self._pool.is_here else taken_here(reply)
+                work.compiled(kernels[place], _outcome(taken))
 
             self._pool.map(
                 tasks,
@@ -98,7 +110,10 @@ class CompilePool:
 
     def close(self) -> None:
         """Stop the workers, or leave them warm for the next pool."""
-        WARM.give(self._count, self._pool)
+        if self._pool.is_here:
+            WARM.give(self._count, self._pool)
+        else:
+            self._pool.close()
 
     def __enter__(self) -> CompilePool:
         return self

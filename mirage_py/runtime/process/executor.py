@@ -58,6 +58,9 @@ class Executor(ABC):
     Use as a context manager, or call ``close``.
     """
 
+    # Whether its places are cores of this machine.
+    is_here = True
+
     def __init__(self, places: int, timeout_s: float) -> None:
         self.places = places
         self.timeout_s = timeout_s

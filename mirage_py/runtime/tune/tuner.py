@@ -66,6 +66,7 @@ def tune(
     seed: int = 0,
     budget_s: float | None = None,
     compile_workers: int | None = None,
+    scheduler: str = "",
     neighbours: Neighbours = lambda _: (),
     climbing_rounds: int = CLIMBING_ROUNDS["quick"],
     max_work: float = MAX_REFERENCE_WORK,
@@ -84,7 +85,7 @@ def tune(
     input set no more is evaluated than ``max_work`` element operations, and than there is time for.
     A plan that ``vouch`` refuses does not win: the next one is asked about. With ``counts_host`` a
     call is as fast as a loop without CUDA graphs makes it, which waits for the host where the GPU
-    is done sooner.
+    is done sooner. The farm of a ``scheduler`` compiles.
 
     Raises InputError without a GPU, and CompileError when no baseline runs.
     """
@@ -120,7 +121,7 @@ def tune(
             vouch,
             counts_host=counts_host,
         )
-        with CompilePool(compile_workers) as pool:
+        with CompilePool(compile_workers, scheduler=scheduler) as pool:
             tuner.compile(tuner.candidates, pool, target, compiled_by)
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)

@@ -117,6 +117,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     "triton": ("codegen", "runtime", "cli"),
     "cupy": ("codegen", "runtime", "cli"),
+    "distributed": ("runtime",),
 }
 
 

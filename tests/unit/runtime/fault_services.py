@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mirage_py.runtime.base.stages import LAUNCH, QUEUE, stage
+from mirage_py.runtime.base.stages import LAUNCH, QUEUE, interrupted, stage
 
 Task = dict[str, Any]
 
@@ -158,3 +158,19 @@ def leave_a_child_behind(task: Task) -> None:
     if os.fork() == 0:
         time.sleep(600)
     os._exit(7)
+
+
+def until_interrupted(task: Task) -> str:
+    """What it has, when it is told to end."""
+    Path(task["begun"]).touch()
+    while not interrupted():
+        time.sleep(0.01)
+    return "half of it"
+
+
+def begin_and_wait(task: Task) -> str:
+    """Say so in one file, and wait for another."""
+    Path(task["begun"]).touch()
+    while not Path(task["until"]).exists():
+        time.sleep(0.01)
+    return "done"
