@@ -10,10 +10,10 @@ from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
+from mirage_py.runtime.compile.cache_files import taken_here, there
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
-from mirage_py.runtime.farm.compiled_there import taken_here, there
 from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import COMPILE, INTERRUPTED, OUT_OF_TIME
 from mirage_py.runtime.process.warm_workers import WARM

@@ -14,6 +14,9 @@ from typing import Any
 
 from mirage_py.runtime.farm.serve import resource
 
+# The server that is there all the same is seen by this machine alone.
+_NO_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
 
 def worker_options(
     gpus: Sequence[str], models: Sequence[str], cores: int
@@ -32,6 +35,11 @@ def worker_options(
     return found
 
 
+def scheduler_options(host: str, port: int) -> dict[str, Any]:
+    """Where a scheduler listens."""
+    return {"host": host, "port": port, **_NO_DASHBOARD}
+
+
 def _options(threads: int, resources: Sequence[str], visible: str) -> dict[str, Any]:
     return {
         "nthreads": threads,
@@ -39,7 +47,7 @@ def _options(threads: int, resources: Sequence[str], visible: str) -> dict[str, 
         "env": {"CUDA_VISIBLE_DEVICES": visible},
         # Worker processes have limits of their own, and nothing is held between tasks.
         "memory_limit": 0,
-        "dashboard": False,
+        **_NO_DASHBOARD,
     }
 
 
@@ -76,9 +84,7 @@ async def _serve(
     protocol = "tls" if is_encrypted() else "tcp"
     async with AsyncExitStack() as stack:
         if not address:
-            made = Scheduler(
-                host=host, port=port, protocol=protocol, security=security, dashboard=False
-            )
+            made = Scheduler(**scheduler_options(host, port), protocol=protocol, security=security)
             address = (await stack.enter_async_context(made)).address
         for name, options in workers.items():
             nanny = Nanny(address, name=f"{name}-{id(stack):x}", security=security, **options)

@@ -283,7 +283,10 @@ def test_every_exception_is_still_needed(package_files: dict[str, Path]):
 def test_every_third_party_import_is_declared(root: Path, package_files: dict[str, Path]):
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    declared = [*project["dependencies"], *extras["cuda12"], *extras["cuda13"], *extras["graph"]]
+    optional = [
+        package for name in ("cuda12", "cuda13", "farm", "graph") for package in extras[name]
+    ]
+    declared = [*project["dependencies"], *optional]
     known = {re.split(r"[^\w-]", text)[0].split("-cuda")[0] for text in declared}
     known |= set(sys.stdlib_module_names) | {"mirage_py"}
     undeclared = []

@@ -30,7 +30,7 @@ from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.cpu.cpu_run import CpuCheck
 from mirage_py.runtime.farm import dask_executor, serve
 from mirage_py.runtime.farm.dask_executor import DaskExecutor, client_of, executor_of, gpus_of
-from mirage_py.runtime.farm.start import worker_options
+from mirage_py.runtime.farm.start import scheduler_options, worker_options
 from mirage_py.runtime.process.executor import COMPILE, MEASURE, SEARCH
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.targets import target
@@ -47,7 +47,7 @@ def scheduler() -> Iterator[str]:
     """The address of a farm on a machine with four cores, an H200 and a B200, as it says."""
     workers = worker_options(("0", "1"), ("h200", "b200"), cores=4)
     spec = {name: {"cls": Nanny, "options": options} for name, options in workers.items()}
-    options = {"host": "127.0.0.1", "port": 0, "dashboard": False}
+    options = scheduler_options("127.0.0.1", 0)
     with SpecCluster(spec, {"cls": Scheduler, "options": options}, silence_logs=50) as cluster:
         yield cluster.scheduler_address
         client_of(cluster.scheduler_address).close()

@@ -1,4 +1,4 @@
-"""Compilation for another machine: the files of the compilers' caches travel by their content keys.
+"""The files of the compilers' caches, which travel between machines by their content keys.
 
 A worker answers with the facts of the kernels and with what lies in its cache for them; here that
 is put into the cache under the same keys. Both may be one folder. Nothing of it is unpickled or
@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mirage_py.runtime.base.atomic import write_bytes
 from mirage_py.runtime.base.private_folder import private_folder
@@ -21,43 +20,14 @@ from mirage_py.runtime.process.worker_process import Reply, Task
 
 Files = dict[str, str]
 
-_HERE = "mirage_py.runtime.farm.compiled_there"
+_SERVICES = "mirage_py.runtime.worker_main.compiled_files"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"\w[\w.\-]{0,250}")
 
 
 def there(task: Task) -> Task:
     """The task of a compile worker (worker_main.worker) whose answer has the files, too."""
-    return {**task, "service": f"{_HERE}:{task['service']}"}
-
-
-def compile(task: Task) -> dict[str, Any]:  # noqa: A001  named as the service that it stands for
-    """Compile Triton kernels: ``facts``, and the files by the hash of each compilation."""
-    from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
-    from mirage_py.runtime.worker_main.worker import compile_plan
-
-    facts = compile_plan(task)
-    files: dict[str, Files] = {}
-    for kernel in task["kernels"]:
-        source = KernelSource(**{**kernel, "pointer_types": tuple(kernel["pointer_types"])})
-        made = compiled_handle(source, int(task["capability"]))
-        files[made.metadata.hash] = {n: _packed(Path(p)) for n, p in made.metadata_group.items()}
-    return {"facts": facts, "triton": files}
-
-
-def compile_cuda(task: Task) -> dict[str, Any]:
-    """Compile CUDA kernels: ``facts``, and the files of their machine code."""
-    from mirage_py.runtime.compile.compile_cuda import CudaSource, cubin_path
-    from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
-    from mirage_py.runtime.worker_main.worker import compile_cuda_kernels
-
-    facts = compile_cuda_kernels(task)
-    files: Files = {}
-    for kernel in task["kernels"]:
-        path = cubin_path(CudaSource(**kernel), int(task["capability"]), cuda_compiler())
-        # The one that is read first is written last.
-        files |= {p.name: _packed(p) for p in (path, path.with_suffix(".json"))}
-    return {"facts": facts, "cubins": files}
+    return {**task, "service": f"{_SERVICES}:{task['service']}"}
 
 
 def taken_here(reply: Reply) -> Reply:
@@ -85,7 +55,8 @@ def _take_triton(key: str, files: Mapping[str, str]) -> None:
         manager.put_group(whole, {n: manager.put(_unpacked(t), n) for n, t in files.items()})
 
 
-def _packed(path: Path) -> str:
+def packed(path: Path) -> str:
+    """A file as text."""
     return base64.b64encode(zlib.compress(path.read_bytes(), 1)).decode("ascii")
 
 
