@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import INPUTS, Graph, Value
 from mirage_py.networks.ir.lowering import program_of
 from mirage_py.search.partial.cuts import cuts_of
-from mirage_py.search.partial.recipe import Recipe, build_mutant
+from mirage_py.search.partial.recipe import Mutant, of_shape, with_inputs
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.ir.program import Program
@@ -67,28 +66,30 @@ class WrongBoxes:
         return f"differs in {100 * self.share:.3g} % of the result: {listed} of {shape}"
 
 
-def wrong_boxes(graph: Graph, recipe: Recipe, *, seed: int = 0) -> WrongBoxes:
-    """Where the mutant differs from the one operator of the graph, at the graph's sizes.
+def wrong_boxes(graph: Graph, mutant: Mutant, *, seed: int = 0) -> tuple[WrongBoxes, ...]:
+    """Where a mutant differs from the graph, for each result, at the graph's sizes.
 
     UnsupportedError where boxes cannot be derived or are too many to be tested.
     """
-    builder = GraphBuilder()
-    for entry in graph.inputs:
-        builder.input(entry.name, entry.type.shape, entry.type.dtype)
-    operands = [Value(INPUTS, v.index) for v in graph.nodes[0].inputs]
-    mutant = builder.build(build_mutant(builder, graph, recipe, operands).digits)
-    layout = recipe.layout_of_result(graph)
-    axes = tuple(tuple(layout.digits[d] for d in axis) for axis in layout.source)
-    return differing_boxes(in_digits(graph, layout.digits), mutant, axes, seed=seed)
+    builder = with_inputs(graph)
+    changed = builder.build(*mutant.build(builder, graph))
+    return tuple(
+        differing_boxes(
+            in_digits(graph, n, layout.digits),
+            changed.with_outputs((changed.outputs[n],)),
+            tuple(tuple(layout.digits[d] for d in axis) for axis in layout.source),
+            seed=seed,
+        )
+        for n, layout in enumerate(mutant.layouts(graph))
+    )
 
 
-def in_digits(graph: Graph, digits: Sequence[int]) -> Graph:
-    """The graph with the digits of its result as axes."""
-    builder = GraphBuilder()
-    result = builder.copied(graph)[graph.outputs[0]]
-    if builder.type_of(result).shape != tuple(digits):
-        result = builder.apply("reshape", result, shape=tuple(digits))
-    return builder.build(result)
+def in_digits(graph: Graph, number: int, digits: tuple[int, ...]) -> Graph:
+    """One result of the graph, with its digits as axes."""
+    builder = with_inputs(graph)
+    inputs = {Value(INPUTS, n): Value(INPUTS, n) for n in range(len(graph.inputs))}
+    result = builder.copied(graph, inputs)[graph.outputs[number]]
+    return builder.build(of_shape(builder, result, digits))
 
 
 def differing_boxes(

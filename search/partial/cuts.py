@@ -32,6 +32,13 @@ def cuts_of(graph: Graph, value: Value) -> Cuts:
     for number, node in enumerate(graph.nodes):
         operands = [found[v] for v in node.inputs]
         shapes = [graph.type_of(v).shape for v in node.inputs]
+        if node.operator == "split":
+            found |= zip(
+                (Value(number, n) for n in range(len(node["sizes"]))),
+                _pieces(node, operands[0]),
+                strict=True,
+            )
+            continue
         result = graph.types[number][0].shape
         found[Value(number)] = _through(node, operands, shapes, result)
     return found[value]
@@ -70,6 +77,15 @@ def _through(
         cuts[axis] = _normal([-(-(c - start) // step) for c in cuts[axis]], result[axis])
         return tuple(cuts)
     raise UnsupportedError(f"the boxes of '{op}'", why="it is not made of sums of products")
+
+
+def _pieces(node: Node, cuts: Cuts) -> list[Cuts]:
+    axis, found, start = node["axis"], [], 0
+    for size in node["sizes"]:
+        inside = _normal([c - start for c in cuts[axis]], size)
+        found.append((*cuts[:axis], inside, *cuts[axis + 1 :]))
+        start += size
+    return found
 
 
 def _normal(cuts: Sequence[int], extent: int) -> AxisCuts:

@@ -1,25 +1,26 @@
 """Mutations: mutants of a program, corrected where they differ from it, and verified.
 
-A mutant that agrees with the program on most of its result takes its place; the wrong boxes are
-computed by the program's own operator and written over. What comes out is compared with the
-program by the field test, which knows nothing of boxes.
+A mutant that agrees with the program on most of its results takes its place; the wrong boxes are
+computed by the program's own operators and written over. What comes out is compared with the
+program by the field test, which knows nothing of mutants.
 
 Source: PET (OSDI 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.networks.ir.builder import GraphBuilder
-from mirage_py.networks.ir.graph import INPUTS, Graph, Value
+from mirage_py.networks.ir.graph import Graph
 from mirage_py.networks.ir.regions import Region, with_replacement
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.enumerate import found_recipes, is_mutable
-from mirage_py.search.partial.recipe import Recipe, build_mutant, work
+from mirage_py.search.partial.joins import found_joins
+from mirage_py.search.partial.recipe import Mutant, of_shape, with_inputs, work
 from mirage_py.search.partial.restricted import parts_of, restricted
 from mirage_py.search.partial.small_sizes import small_graph
 from mirage_py.search.partial.verified import Evidence, verified
@@ -28,13 +29,13 @@ from mirage_py.search.partial.verified import Evidence, verified
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """``graph`` computes what ``program`` does, unless ``is_corrected`` is false: then ``boxes``
-    says where it differs, and ``evidence`` is None.
+    say where each result differs, and ``evidence`` is None.
     """
 
     program: Graph
     graph: Graph
-    recipe: Recipe
-    boxes: WrongBoxes
+    mutant: Mutant
+    boxes: tuple[WrongBoxes, ...]
     evidence: Evidence | None
     is_corrected: bool
 
@@ -45,61 +46,50 @@ class Mutation:
 
     def __str__(self) -> str:
         if self.is_corrected:
-            how = f"corrected in {len(self.boxes.boxes)} boxes" if self.boxes.boxes else "equal"
-            return f"{self.recipe}: {how}"
-        return f"{self.recipe}: NOT EQUAL, {self.boxes}"
+            count = sum(len(wrong.boxes) for wrong in self.boxes)
+            return f"{self.mutant}: {f'corrected in {count} boxes' if count else 'equal'}"
+        return f"{self.mutant}: NOT EQUAL, {' and '.join(map(str, self.boxes))}"
 
 
-def corrected_graph(graph: Graph, recipe: Recipe, boxes: WrongBoxes | None) -> Graph:
+def corrected_graph(graph: Graph, mutant: Mutant, boxes: Sequence[WrongBoxes]) -> Graph:
     """The mutant with its wrong boxes computed as the program does; without boxes, as it is.
 
-    It has two outputs: the result, and the same as digits.
+    Its outputs are the results, and then the same as digits.
     """
-    builder = GraphBuilder()
-    for entry in graph.inputs:
-        constant = entry.name in graph.constants
-        builder.input(entry.name, entry.type.shape, entry.type.dtype, constant=constant)
-    operands = [Value(INPUTS, v.index) for v in graph.nodes[0].inputs]
-    digits = build_mutant(builder, graph, recipe, operands).digits
-    for box in () if boxes is None else boxes.boxes:
-        for part in parts_of(boxes.digits if boxes else (), box):
-            computed = restricted(builder, graph, operands, part.grids)
+    builder = with_inputs(graph)
+    found = list(mutant.build(builder, graph))
+    for number, wrong in enumerate(boxes):
+        node = graph.nodes[graph.outputs[number].node]
+        for part in (part for box in wrong.boxes for part in parts_of(wrong.digits, box)):
             shape = tuple(stop - start for start, stop in part.box)
+            piece = of_shape(builder, restricted(builder, node, part.grids), shape)
             start = tuple(start for start, _ in part.box)
-            piece = _of_shape(builder, computed, shape)
-            digits = builder.apply("overwrite", digits, piece, start=start)
-    return builder.build(_of_shape(builder, digits, graph.output_types[0].shape), digits)
+            found[number] = builder.apply("overwrite", found[number], piece, start=start)
+    types = zip(found, graph.output_types, strict=True)
+    return builder.build(*(of_shape(builder, x, kind.shape) for x, kind in types), *found)
 
 
-def _of_shape(builder: GraphBuilder, x: Value, shape: tuple[int, ...]) -> Value:
-    if builder.type_of(x).shape == shape:
-        return x
-    return builder.apply("reshape", x, shape=shape)
+def mutation(graph: Graph, mutant: Mutant, *, uncorrected: bool = False, seed: int = 0) -> Mutation:
+    """The graph by a mutant, corrected and verified: ``evidence.equal`` says with what result.
 
-
-def mutation(graph: Graph, recipe: Recipe, *, uncorrected: bool = False, seed: int = 0) -> Mutation:
-    """The mutant by a recipe, corrected and verified: ``evidence.equal`` says with what result.
-
-    ``uncorrected`` leaves it as it is: it is then another function, and ``boxes`` says where.
-    Raises UnsupportedError where boxes cannot be derived, InputError where the recipe does not fit.
+    ``uncorrected`` leaves it as it is: it is then another function, and ``boxes`` say where.
+    Raises UnsupportedError where boxes cannot be derived, InputError where the mutant does not fit.
     """
-    boxes = wrong_boxes(graph, recipe, seed=seed)
-    changed = corrected_graph(graph, recipe, None if uncorrected else boxes)
-    alone = _result_alone(changed)
-    if uncorrected and boxes.boxes:
-        return Mutation(graph, alone, recipe, boxes, None, False)
-    few = small_graph(graph)
+    boxes = wrong_boxes(graph, mutant, seed=seed)
+    changed = corrected_graph(graph, mutant, () if uncorrected else boxes)
+    results = GraphBuilder()
+    place = results.copied(changed)
+    alone = results.build(*(place[v] for v in changed.outputs[: len(graph.outputs)]))
+    if uncorrected and any(wrong.boxes for wrong in boxes):
+        return Mutation(graph, alone, mutant, boxes, None, False)
     try:
-        small = few, corrected_graph(few, recipe, wrong_boxes(few, recipe, seed=seed))
+        few = small_graph(graph)
+        small = few, corrected_graph(few, mutant, wrong_boxes(few, mutant, seed=seed))
     except (InputError, UnsupportedError):
         small = None
-    evidence = verified(graph, changed, boxes.digits, small, seed=seed)
-    return Mutation(graph, alone, recipe, boxes, evidence, True)
-
-
-def _result_alone(graph: Graph) -> Graph:
-    builder = GraphBuilder()
-    return builder.build(builder.copied(graph)[graph.outputs[0]])
+    digits = [wrong.digits for wrong in boxes]
+    evidence = verified(graph, changed, digits, small, seed=seed)
+    return Mutation(graph, alone, mutant, boxes, evidence, True)
 
 
 def mutations(
@@ -111,28 +101,36 @@ def mutations(
     uncorrected: bool = False,
     seed: int = 0,
 ) -> list[Mutation]:
-    """Verified mutations of the one operator of a graph, those with the fewest products first.
+    """Verified mutations of a graph, those with the fewest products first.
 
-    ``rounds`` is how many recipes may follow each other. Those with more than ``most_wrong`` of
-    their result wrong, or that the field test does not find equal, are left out.
+    The graph is one convolution or product, or several that do not read each other's results and
+    are joined to one. ``rounds`` is how many recipes may follow each other in one. Mutants with
+    more than ``most_wrong`` of a result wrong, or that the field test does not find equal, are left
+    out.
     """
-    if not is_mutable(graph):
-        return []
-    sized: list[tuple[int, Recipe]] = []
-    for found in found_recipes(graph, rounds=rounds, seed=seed):
+    mutants: Iterable[Mutant] = ()
+    if is_mutable(graph):
+        mutants = [f.recipe for f in found_recipes(graph, rounds=rounds, seed=seed)]
+    elif len(graph.nodes) > 1:
+        mutants = found_joins(graph, seed=seed)
+    sized: list[tuple[int, Mutant]] = []
+    for mutant in mutants:
         try:
-            boxes = wrong_boxes(graph, found.recipe, seed=seed)
-            if boxes.share <= most_wrong:
-                sized.append((work(corrected_graph(graph, found.recipe, boxes)), found.recipe))
+            boxes = wrong_boxes(graph, mutant, seed=seed)
+            if all(wrong.share <= most_wrong for wrong in boxes):
+                sized.append((work(corrected_graph(graph, mutant, boxes)), mutant))
         except (InputError, UnsupportedError):
             continue
-    # Of equal work the recipe that was found first, which agrees more.
+    # Of equal work the mutant that was found first, which agrees more.
     sized.sort(key=lambda pair: pair[0])
     result: list[Mutation] = []
-    for _, recipe in sized:
+    for _, mutant in sized:
         if len(result) == most:
             break
-        tried = mutation(graph, recipe, uncorrected=uncorrected, seed=seed)
+        try:
+            tried = mutation(graph, mutant, uncorrected=uncorrected, seed=seed)
+        except UnsupportedError:
+            continue
         if tried.evidence is None or tried.evidence.equal:
             result.append(tried)
     return result

@@ -6,14 +6,14 @@ laid out as before. A recipe that is found at small sizes is applied at the real
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from mirage_py.errors import InputError
 from mirage_py.networks.ir.builder import GraphBuilder
-from mirage_py.networks.ir.graph import INPUTS, Graph, Value
+from mirage_py.networks.ir.graph import Graph, Value
 from mirage_py.search.partial.layout import Layout, Move, layout_after
 
 # A weight of groups is so many times as large without them.
@@ -69,58 +69,66 @@ class Recipe:
             found["groups"] = 1 if self.dense else found["groups"] * self.copies
         return found
 
-    def layout_of_result(self, graph: Graph) -> Layout:
+    def layouts(self, graph: Graph) -> tuple[Layout, ...]:
         """How the result of the graph's operator lies in the mutant."""
-        return layout_after(graph.output_types[0].shape, self.result)
+        return (layout_after(graph.output_types[0].shape, self.result),)
+
+    def build(self, builder: GraphBuilder, graph: Graph) -> tuple[Value, ...]:
+        """The digits of the result of the mutant of the graph's one operator."""
+        inside = self.inside(builder, graph, 0)
+        attributes = self.attributes(graph.nodes[0].values)
+        result = builder.apply(graph.nodes[0].operator, *inside, **attributes)
+        return (self.layouts(graph)[0].to_digits(builder, result),)
+
+    def inside(self, builder: GraphBuilder, graph: Graph, number: int) -> list[Value]:
+        """The operands of the mutant of one operator, whose own operands are inputs."""
+        node = graph.nodes[number]
+        found: list[Value] = []
+        for value, moves in zip(node.inputs, self.operands, strict=True):
+            layout = layout_after(builder.type_of(value).shape, moves)
+            found.append(layout.forward(builder, value))
+        if self.copies > 1:
+            found[0] = _copied(builder, found[0], self.copies)
+        if self.dense:
+            found[1] = _dense(builder, found[1], node["groups"])
+        return found[::-1] if self.swapped else found
 
 
-@dataclass(frozen=True, slots=True)
-class MutantValues:
-    """Values of a mutant in a builder: the result as digits of the program's result, and whole."""
+class Mutant(Protocol):
+    """A way to compute all results of a graph otherwise, at whatever sizes it has."""
 
-    digits: Value
-    whole: Value
+    def layouts(self, graph: Graph) -> tuple[Layout, ...]:
+        """How each result lies in the mutant."""
 
+    def build(self, builder: GraphBuilder, graph: Graph) -> tuple[Value, ...]:
+        """Each result as digits of its layout, in a builder that has the graph's inputs.
 
-def build_mutant(
-    builder: GraphBuilder, graph: Graph, recipe: Recipe, operands: Sequence[Value]
-) -> MutantValues:
-    """The mutant of the one operator of ``graph`` on given operands.
-
-    InputError where a move does not fit the sizes, or the operator refuses its operands.
-    """
-    (node,) = graph.nodes
-    inside: list[Value] = []
-    for value, moves in zip(operands, recipe.operands, strict=True):
-        shape = builder.type_of(value).shape
-        inside.append(layout_after(shape, moves).forward(builder, value))
-    if recipe.copies > 1:
-        inside[0] = _copied(builder, inside[0], recipe.copies)
-    if recipe.dense:
-        inside[1] = _dense(builder, inside[1], node["groups"])
-    if recipe.swapped:
-        inside.reverse()
-    result = builder.apply(node.operator, *inside, **recipe.attributes(node.values))
-    layout = recipe.layout_of_result(graph)
-    digits = layout.to_digits(builder, result)
-    shape = layout.source_shape()
-    same = builder.type_of(digits).shape == shape
-    whole = digits if same else builder.apply("reshape", digits, shape=shape)
-    return MutantValues(digits, whole)
+        InputError where a move does not fit the sizes, or an operator refuses its operands.
+        """
 
 
-def mutant_graph(graph: Graph, recipe: Recipe) -> Graph:
-    """The mutant as a graph with the program's inputs and result."""
+def with_inputs(graph: Graph) -> GraphBuilder:
+    """A builder with the inputs of a graph."""
     builder = GraphBuilder()
-    return builder.build(build_mutant(builder, graph, recipe, _operands(builder, graph)).whole)
-
-
-def _operands(builder: GraphBuilder, graph: Graph) -> list[Value]:
-    """The operands of a graph of one operator, its inputs declared in a builder."""
     for entry in graph.inputs:
         constant = entry.name in graph.constants
         builder.input(entry.name, entry.type.shape, entry.type.dtype, constant=constant)
-    return [Value(INPUTS, value.index) for value in graph.nodes[0].inputs]
+    return builder
+
+
+def of_shape(builder: GraphBuilder, x: Value, shape: tuple[int, ...]) -> Value:
+    """The value under a shape; itself where it has that."""
+    if builder.type_of(x).shape == shape:
+        return x
+    return builder.apply("reshape", x, shape=shape)
+
+
+def mutant_graph(graph: Graph, mutant: Mutant) -> Graph:
+    """The mutant as a graph with the program's inputs and results, not corrected."""
+    builder = with_inputs(graph)
+    digits = mutant.build(builder, graph)
+    types = zip(digits, graph.output_types, strict=True)
+    return builder.build(*(of_shape(builder, x, kind.shape) for x, kind in types))
 
 
 def _copied(builder: GraphBuilder, x: Value, copies: int) -> Value:

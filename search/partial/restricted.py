@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from mirage_py.networks.ir.builder import GraphBuilder
-from mirage_py.networks.ir.graph import Graph, Node, Value
+from mirage_py.networks.ir.graph import Node, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,11 @@ def _grids(
     return found
 
 
-def restricted(
-    builder: GraphBuilder, graph: Graph, operands: Sequence[Value], grids: Sequence[Grid]
-) -> Value:
-    """The result of the graph's one operator on grids of positions only."""
-    (node,) = graph.nodes
+def restricted(builder: GraphBuilder, node: Node, grids: Sequence[Grid]) -> Value:
+    """The result of an operator, whose operands are inputs, on grids of positions only."""
     if node.operator in ("matmul", "bmm"):
-        return _product(builder, node, operands, grids)
-    return _convolution(builder, node, operands, grids)
+        return _product(builder, node, node.inputs, grids)
+    return _convolution(builder, node, node.inputs, grids)
 
 
 def _sliced(builder: GraphBuilder, x: Value, axis: int, grid: Grid) -> Value:

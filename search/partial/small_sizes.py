@@ -1,10 +1,11 @@
-"""Small sizes of a multilinear operator, at which its mutants are told apart by trying them all."""
+"""Small sizes of multilinear operators, at which mutants are told apart by trying them all."""
 
 from __future__ import annotations
 
 from math import lcm
 
-from mirage_py.networks.ir.builder import graph_of
+from mirage_py.errors import InputError
+from mirage_py.networks.ir.builder import GraphBuilder, graph_of
 from mirage_py.networks.ir.graph import Graph, Node
 from mirage_py.networks.operators import TensorType
 
@@ -14,12 +15,30 @@ _FOUR = 4
 
 
 def small_graph(graph: Graph) -> Graph:
-    """The one operator of a graph on small operands, with the same attributes but fewer groups.
+    """A graph of operators that read inputs only, on small operands; with fewer groups, and all
+    other attributes as they are.
 
-    Extents keep their remainders by the factors that moves may take out of them.
+    Extents keep their remainders by the factors that moves may take out of them. InputError where
+    two operators want other sizes of one input.
     """
-    (node,) = graph.nodes
-    types = [graph.type_of(value) for value in node.inputs]
+    builder = GraphBuilder()
+    alone = [_small_operator(node, [graph.type_of(v) for v in node.inputs]) for node in graph.nodes]
+    wanted: dict[int, TensorType] = {}
+    for node, small in zip(graph.nodes, alone, strict=True):
+        for value, entry in zip(node.inputs, small.inputs, strict=True):
+            if wanted.setdefault(value.index, entry.type) != entry.type or not value.is_input:
+                raise InputError("operators that share an input want other small sizes of it")
+    for n, entry in enumerate(graph.inputs):
+        known = wanted.get(n, entry.type)
+        builder.input(entry.name, known.shape, known.dtype)
+    results = [
+        builder.apply(node.operator, *node.inputs, **small.nodes[0].values)
+        for node, small in zip(graph.nodes, alone, strict=True)
+    ]
+    return builder.build(*(results[v.node] for v in graph.outputs))
+
+
+def _small_operator(node: Node, types: list[TensorType]) -> Graph:
     if node.operator in ("matmul", "bmm"):
         return _small_product(node, types)
     return _small_convolution(node, types)

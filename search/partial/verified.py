@@ -7,6 +7,7 @@ two Programs; that a graph was made from a mutant plays no role.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,30 +52,40 @@ class Evidence:
 def verified(
     program: Graph,
     graph: Graph,
-    digits: tuple[tuple[int, ...], ...],
+    digits: Sequence[tuple[tuple[int, ...], ...]],
     small: tuple[Graph, Graph] | None,
     *,
     seed: int = 0,
 ) -> Evidence:
-    """Compare a graph with the program of one result.
+    """Compare a graph with a program.
 
-    ``graph`` has the result and then the same as ``digits``; ``small`` are both at small sizes.
-    UnsupportedError where boxes cannot be derived.
+    ``graph`` has the program's results and then the same as ``digits``; ``small`` are both at small
+    sizes. UnsupportedError where boxes cannot be derived.
     """
-    flat = [n for axis in digits for n in axis]
-    left, right = in_digits(program, flat), graph.with_outputs(graph.outputs[1:])
-    boxes = elements = 0
-    for trial in range(_TRIALS):
-        found = differing_boxes(left, right, digits, seed=seed + trial)
-        boxes = found.tested
-        if found.boxes:
-            return Evidence(False, boxes, 0, 0, trial + 1, str(found))
-        if small is not None:
-            elements, wrong = _small_difference(*small, seed + trial)
-            if wrong:
-                return Evidence(False, boxes, 0, elements, trial + 1, wrong)
-    samples, wrong = _sampled(program, graph, seed)
-    return Evidence(not wrong, boxes, samples, elements, _TRIALS, wrong)
+    count = len(program.outputs)
+    boxes = elements = samples = 0
+    for number in range(count):
+        flat = tuple(n for axis in digits[number] for n in axis)
+        left = in_digits(program, number, flat)
+        right = graph.with_outputs((graph.outputs[count + number],))
+        trials = [
+            differing_boxes(left, right, digits[number], seed=seed + n) for n in range(_TRIALS)
+        ]
+        boxes += trials[0].tested
+        for found in trials:
+            if found.boxes:
+                return Evidence(False, boxes, 0, 0, _TRIALS, str(found))
+    for trial in range(_TRIALS if small is not None else 0):
+        assert small is not None
+        elements, wrong = _small_difference(*small, seed + trial)
+        if wrong:
+            return Evidence(False, boxes, 0, elements, trial + 1, wrong)
+    for number in range(count):
+        more, wrong = _sampled(program, graph, number, seed)
+        samples += more
+        if wrong:
+            return Evidence(False, boxes, samples, elements, _TRIALS, wrong)
+    return Evidence(True, boxes, samples, elements, _TRIALS)
 
 
 def _small_difference(program: Graph, graph: Graph, seed: int) -> tuple[int, str]:
@@ -82,28 +93,32 @@ def _small_difference(program: Graph, graph: Graph, seed: int) -> tuple[int, str
     ops = FieldOps(FIELDS[seed % len(FIELDS)], seed)
     drawn = random_inputs(program, ops)
     inputs = {i.name: x for i, x in zip(program.inputs, drawn, strict=True)}
+    results = graph.with_outputs(graph.outputs[: len(program.outputs)])
     ours, theirs = (
-        evaluate_program(program_of(g), inputs, FieldMeaning(ops))["y0"].p for g in (program, graph)
+        evaluate_program(program_of(g), inputs, FieldMeaning(ops)) for g in (program, results)
     )
-    places = np.argwhere(ours != theirs)
-    if len(places):
-        return ours.size, f"at small sizes element {list(map(int, places[0]))} differs"
-    return ours.size, ""
+    for name, value in ours.items():
+        places = np.argwhere(value.p != theirs[name].p)
+        if len(places):
+            return 0, f"at small sizes element {list(map(int, places[0]))} of {name} differs"
+    return sum(value.size for value in ours.values()), ""
 
 
-def _sampled(program: Graph, graph: Graph, seed: int) -> tuple[int, str]:
-    """Random elements at the real sizes."""
-    left, right = program_of(program), program_of(graph.with_outputs(graph.outputs[:1]))
-    pair = OutputPair((left, left.outputs[0]), (right, right.outputs[0]), MAX_TRIAL_WORK)
-    shape = program.output_types[0].shape
-    draw = np.random.default_rng(seed)
+def _sampled(program: Graph, graph: Graph, number: int, seed: int) -> tuple[int, str]:
+    """Random elements of one result at the real sizes."""
+    # With all results, so that both have all inputs.
+    results = graph.with_outputs(graph.outputs[: len(program.outputs)])
+    left, right = program_of(program), program_of(results)
+    pair = OutputPair((left, left.outputs[number]), (right, right.outputs[number]), MAX_TRIAL_WORK)
+    shape = program.output_types[number].shape
+    draw = np.random.default_rng([seed, number])
     count = 0
-    for number in range(_SAMPLES):
+    for trial in range(_SAMPLES):
         element = tuple(int(draw.integers(extent)) for extent in shape)
-        found = pair.compare([element], number, seed)
+        found = pair.compare([element], trial, seed)
         if found.left_out:
             raise UnsupportedError(f"element {element}: {found.left_out[element]}")
         if found.difference is not None:
-            return count, f"element {list(found.difference)} differs"
+            return count, f"element {list(found.difference)} of result {number} differs"
         count += 1
     return count, ""

@@ -17,6 +17,7 @@ from mirage_py.networks.operators import TensorType
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.cuts import reshaped_cuts
 from mirage_py.search.partial.enumerate import found_recipes
+from mirage_py.search.partial.joins import found_joins
 from mirage_py.search.partial.mutations import (
     corrected_graph,
     mutated_networks,
@@ -84,15 +85,16 @@ def _differs(graph: Graph, other: Graph) -> np.ndarray:
     """Where they differ, of all elements."""
     ops = FieldOps(FIELDS[1], 11)
     inputs = random_inputs(graph, ops)
-    (ours,), (theirs,) = (over_field(g, inputs, ops) for g in (graph, other))
-    return ours.p != theirs.p
+    results = (over_field(g, inputs, ops) for g in (graph, other))
+    differs = [ours.p != theirs.p for ours, theirs in zip(*results, strict=True)]
+    return differs[0] if len(differs) == 1 else np.stack(differs)
 
 
 @pytest.mark.parametrize(("program", "recipe", "wrong"), _CASES)
 def test_found_derived_corrected_and_verified(program: tuple, recipe: str, wrong: int | None):
     graph, known = _graph(program), _found(program)
     assert recipe in known
-    boxes = wrong_boxes(graph, known[recipe])
+    (boxes,) = wrong_boxes(graph, known[recipe])
     brute = _differs(graph, mutant_graph(graph, known[recipe]))
     assert np.array_equal(boxes.mask(), brute)
     assert wrong is None or brute.sum() == wrong
@@ -109,7 +111,7 @@ def test_every_mutant_of_a_program_has_the_boxes_of_brute_force():
     graph = _graph(_STRIDED)
     tried = 0
     for recipe in _found(_STRIDED).values():
-        boxes = wrong_boxes(graph, recipe)
+        (boxes,) = wrong_boxes(graph, recipe)
         brute = _differs(graph, mutant_graph(graph, recipe))
         # A box with a wrong element may have right ones; a right box has none that is wrong.
         assert not (brute & ~boxes.mask()).any(), recipe
@@ -138,11 +140,11 @@ def test_what_is_not_corrected_says_where_it_differs():
 def test_a_box_too_few_is_found():
     """Verification knows nothing of where a graph comes from."""
     graph, recipe = _graph(_DENSE), _found(_DENSE)[_CASES[0][1]]
-    boxes = wrong_boxes(graph, recipe)
+    (boxes,) = wrong_boxes(graph, recipe)
     for left in range(len(boxes.boxes)):
         fewer = WrongBoxes(boxes.digits, (boxes.boxes[left],), boxes.tested)
-        changed = corrected_graph(graph, recipe, fewer)
-        found = verified(graph, changed, boxes.digits, None)
+        changed = corrected_graph(graph, recipe, [fewer])
+        found = verified(graph, changed, [boxes.digits], None)
         assert not found.equal
         assert "differs" in found.reason
 
@@ -155,7 +157,7 @@ def test_real_sizes_are_as_quick():
     found = mutation(graph, _found(_DENSE)[_CASES[0][1]])
     assert found.evidence is not None
     assert found.evidence.equal
-    assert str(found.boxes).startswith("differs in 6.7 % of the result")
+    assert str(found.boxes[0]).startswith("differs in 6.7 % of the result")
     program, mutant = found.work
     assert mutant / program == pytest.approx(1 + 15 * 2 / (16 * 28))
 
@@ -177,6 +179,54 @@ def test_a_network_with_a_mutated_operator():
     for _, _, whole in found:
         assert len(whole.nodes) > len(graph.nodes)
         assert not _differs(graph, whole).any()
+
+
+def _pair(op: str, shapes: list[tuple[int, ...]], attributes: list[dict], weights: int) -> Graph:
+    """Two operators; the first operands have one shape each, with one weight or two."""
+    b = GraphBuilder()
+    inputs = [b.input(f"i{n}", shape) for n, shape in enumerate(shapes)]
+    images, own = inputs[:-weights], inputs[-weights:]
+    return b.build(
+        b.apply(op, images[0], own[0], **attributes[0]),
+        b.apply(op, images[-1], own[-1], **attributes[-1]),
+    )
+
+
+_JOINS = [
+    # 1 x k and k x 1: one is turned, then they are groups.
+    (_pair("conv2d", [(1, 2, 8, 8), (1, 2, 8, 8), (2, 2, 1, 3), (2, 2, 3, 1)],
+           [{"padding": (0, 1)}, {"padding": (1, 0)}], 2),
+     "side by side on axis 0, 2 times the groups, result cut on axis 1; of operator 1", 0),
+    (_pair("conv2d", [(1, 2, 8, 8), (1, 2, 8, 8), (2, 2, 3, 3), (2, 2, 3, 3)], [{}], 2),
+     "operand 0 side by side on axis 1, operand 1 side by side on axis 0, 2 times the groups", 0),
+    # Two images beside each other: rows at the seam are wrong.
+    (_pair("conv2d", [(1, 2, 8, 8), (1, 2, 8, 8), (2, 2, 3, 3)], [{"padding": 1}], 1),
+     "operand 0 side by side on axis 2, operand 1 shared, result cut on axis 2", 2 * 2 * 8),
+    (_pair("matmul", [(1, 4, 6), (1, 6, 4), (1, 6, 4)], [{}], 2),
+     "operand 0 shared, operand 1 side by side on axis 0, result cut on axis 0", 0),
+    (_pair("bmm", [(1, 4, 6), (1, 4, 6), (1, 6, 4), (1, 6, 4)], [{}], 2),
+     "operand 0 side by side on axis 0, operand 1 side by side on axis 0", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("graph", "join", "wrong"), _JOINS)
+def test_several_operators_are_joined(graph: Graph, join: str, wrong: int):
+    found = next(j for j in found_joins(graph) if join in str(j))
+    boxes = wrong_boxes(graph, found)
+    brute = _differs(graph, mutant_graph(graph, found))
+    assert np.array_equal(np.stack([b.mask() for b in boxes]), brute)
+    assert brute.sum() == wrong
+    right = mutation(graph, found)
+    assert right.evidence is not None
+    assert right.evidence.equal, right.evidence
+    assert not _differs(graph, right.graph).any()
+
+
+def test_what_reads_each_other_is_not_joined():
+    b = GraphBuilder()
+    x, w = b.input("x", (1, 2, 8, 8)), b.input("w", (2, 2, 3, 3))
+    y = b.apply("conv2d", x, w, padding=1)
+    assert found_joins(b.build(y, b.apply("conv2d", y, w, padding=1))) == []
 
 
 @pytest.mark.parametrize(
