@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from mirage_py.display import Displayed
 from mirage_py.errors import InputError
 from mirage_py.reasons import Code, Reason, Served, Server, reason
 from mirage_py.ugraph.ir.plan import Plan
@@ -184,7 +185,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Displayed):
     """The best plan found and everything known about it.
 
     ``plan`` is None when no generated kernel beats what the user had: then the original program is

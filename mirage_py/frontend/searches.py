@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mirage_py.arguments import shown
+from mirage_py.display import shown_progress
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
 from mirage_py.pipeline.selection.request import Request, check_types
@@ -83,11 +84,12 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     from mirage_py.pipeline.pipeline import optimizer_for, question_of, with_writes
 
     asked = options.request
-    optimize = optimizer_for(asked, cache=options.cache)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
         known = options.cache and is_cached(question_of(program, with_writes(asked, fallback)))
-        kernel: Kernel = optimize(program, inputs, fallback)
+        with shown_progress() as shown:
+            optimize = optimizer_for(replace(asked, progress=shown), cache=options.cache)
+            kernel: Kernel = optimize(program, inputs, fallback)
         if getattr(kernel, "plan", None) is not None:
             kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
         return kernel

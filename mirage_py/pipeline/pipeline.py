@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.arguments import check_type, path_of
+from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.partition.limits import fits, has_library_values
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
@@ -31,6 +32,7 @@ from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
 from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
+from mirage_py.progress import Told
 from mirage_py.result import Result
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
@@ -71,7 +73,7 @@ def optimize(
     seed: int = 0,
     baselines: Baselines | None = None,
     limits: SearchLimits | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     journal: Path | None = None,
     fp32_precision: str | None = None,
@@ -94,10 +96,13 @@ def optimize(
     to measure CUDA kernels and nothing compiles them.
     """
     request = Request(
-        target, backend, effort, budget, seed, limits, baselines, progress, should_stop, journal,
-        fp32_precision=fp32_precision,
+        target, backend, effort, budget, seed, limits, baselines,
+        should_stop=should_stop, journal=journal, fp32_precision=fp32_precision,
     )  # fmt: skip
-    return run(program, request)
+    if progress is not None:
+        return run(program, replace(request, progress=progress))
+    with shown_progress() as shown:
+        return run(program, replace(request, progress=shown))
 
 
 def run(program: Program, request: Request) -> Result:
@@ -180,7 +185,8 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     traced = partial(request.trace, part=request.part)
     traced(lambda: stages.normal_stage(program, normal))
 
-    request.progress("searching")
+    told = Told(request.progress, time_budget.end)
+    told("searching")
     pool = SearchPool(executor, executor.places - executor.is_here, patience_s=_ALONE_S)
 
     def searched(
@@ -220,12 +226,14 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     traced(lambda: stages.safe_stage(safe, others))
 
     families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
-    request.progress(f"ranking the instances of {len(families)} families")
+    told.found(found.counters.candidates)
+    told(f"ranking the instances of {len(families)} families")
     count = plan_count(request.effort, request.budget)
     ranked = rank_for(chosen, families, target, count)
     traced(lambda: stages.plans_stage(ranked))
 
-    request.progress("verifying")
+    told.found(best_us=ranked[0].estimate.time_us if ranked else None)
+    told("verifying")
     verified = verify_families(
         normal,
         [i.family for i in ranked],

@@ -10,7 +10,7 @@ from mirage_py.formatting.diagnosis import diagnose
 from mirage_py.formatting.funnel import RULES, code_of
 from mirage_py.questions.answer import Answer, Basis, Fact
 from mirage_py.questions.question import OfBackEnd, OfKind
-from mirage_py.questions.subject import Subject, Tried
+from mirage_py.questions.subject import EQUAL_US, Subject, Tried
 from mirage_py.questions.tried_plans import Matches, answer_sort, dropped_facts, of_sort
 from mirage_py.reasons import Code
 from mirage_py.search.space.abstraction import reduced_dims
@@ -75,7 +75,7 @@ def _searched(question: str, subject: Subject, matches: Matches, found: tuple[Fa
         f"{best_us:.2f} us"
     )
     fact = Fact(text, Basis.SEARCH)
-    if gap <= 0:
+    if gap < EQUAL_US:
         verdict = "The cost model predicts it to be as fast."
         return Answer(question, verdict, (*found, fact), ("measure it, or --effort full",))
     verdict = f"It is predicted to be slower, by {gap / best_us:.1%}."

@@ -80,7 +80,7 @@ Question = OfPlan | OfKind | OfBackEnd | OfTile | OfLaunch | OfOriginal
 
 def read_question(text: str, subject: Subject) -> Question:
     """The question that words ask. Raises InputError, with what can be asked, for any other."""
-    words = " ".join(text.lower().replace("?", " ").split())
+    words = " ".join(re.sub(r"[?=:]", " ", text.lower()).split())
     words = words.removeprefix("why not ").removeprefix("a ")
     for read in (_plan, _plain_word, _kind, _launch_number, _tile, _option):
         found = read(words, subject)
@@ -148,6 +148,7 @@ def _kind(words: str, subject: Subject) -> Question | None:
 
 def _launch_number(words: str, subject: Subject) -> Question | None:
     del subject
+    words = words.removeprefix("num_")  # as Triton spells it
     found = re.fullmatch(r"(\d{1,4}) (warp|stage)s?|(warp|stage)s? (\d{1,4})", words)
     if found is None:
         return None
@@ -155,7 +156,7 @@ def _launch_number(words: str, subject: Subject) -> Question | None:
 
 
 def _tile(words: str, subject: Subject) -> Question | None:
-    found = re.fullmatch(r"(?:(tile|grid|loop) )?(\S+?) ?(?:by |of |= ?| )(\d{1,9})", words)
+    found = re.fullmatch(r"(?:(tile|grid|loop) )?(\S+?) ?(?:by |of | )(\d{1,9})", words)
     if found is None:
         return None
     dim = _dim(found[2], _tiled_dims(subject) or subject.program.dim_names)

@@ -16,7 +16,7 @@ from mirage_py.ugraph.ir.program import Program
 
 _PARTS = ("target", "baseline", "best", "search", "candidates")
 # Predictions this close are one: which plan is first says nothing.
-_EQUAL_US = 0.005
+EQUAL_US = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Subject:
 
     def beside_the_best(self, time_us: float) -> str:
         """How a time compares with that of what won."""
-        if abs(time_us - self.best_us) < _EQUAL_US:
+        if abs(time_us - self.best_us) < EQUAL_US:
             return f"as fast as the best, {self.best_us:.2f} us"
         more = time_us / self.best_us - 1.0
         word = "more" if more > 0 else "less"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mirage_py.questions.answer import Answer, Basis, Fact
-from mirage_py.questions.subject import Subject, Tried, tried_of
+from mirage_py.questions.subject import EQUAL_US, Subject, Tried, tried_of
 from mirage_py.result import SOURCES
 
 Matches = Callable[[Tried], bool]
@@ -44,9 +44,9 @@ def times(subject: Subject, tried: Tried, before: str = "") -> tuple[Fact, ...]:
 def verdict_of(subject: Subject, tried: Tried) -> str:
     """A timed plan that is not the result, in a sentence."""
     assert tried.time_us is not None
-    if tried.time_us < subject.best_us:
+    if tried.time_us <= subject.best_us - EQUAL_US:
         return "It was faster in one timing, and did not pass or was not faster in the last one."
-    same = f"{tried.time_us:.2f}" == f"{subject.best_us:.2f}"
+    same = abs(tried.time_us - subject.best_us) < EQUAL_US
     if same and tried.source == "model":
         return "The cost model sees no difference: of equal predictions the first is the result."
     return "It is as fast." if same else f"It is {tried.said} to be slower."
@@ -56,7 +56,11 @@ def change_of(subject: Subject, tried: Tried) -> tuple[str, ...]:
     """What would make it the result."""
     assert tried.time_us is not None
     gap = tried.time_us - subject.best_us
-    changes = [f"its time would have to fall by {gap:.2f} us"] if gap > 0 else []
+    changes = []
+    if gap >= EQUAL_US:
+        changes.append(f"its time would have to fall by {gap:.2f} us")
+    elif tried.source == "measured":
+        changes.append("nothing: they are closer than one timing is to the next")
     if tried.source == "model":
         changes.append(f"measure it, on a machine with {subject.target.name}")
     return tuple(changes)

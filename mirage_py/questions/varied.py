@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 
 from mirage_py.errors import MirageError
 from mirage_py.questions.answer import Answer, Basis, Fact
-from mirage_py.questions.subject import Subject
+from mirage_py.questions.subject import EQUAL_US, Subject
 from mirage_py.questions.variations import Variation, other_launches, too_large, variation
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.tiles_text import tiles_of
-
-_EQUAL_US = 0.005
 
 
 def no_plan(question: str, subject: Subject) -> Answer:
@@ -72,7 +70,7 @@ def _judged(
     facts = [predicted, other.occupancy(), other.needs()]
     if other.load.blocks != own.load.blocks or other.load.waves != own.load.waves:
         facts.insert(2, Fact(f"the result: {own.occupancy().text}", Basis.MODEL))
-    if best is not None and best.time_us < other.time_us - _EQUAL_US:
+    if best is not None and best.time_us < other.time_us - EQUAL_US:
         text = f"with its best launch, {tiles_of(best.plan)}: {best.time_us:.2f} us"
         facts.append(Fact(text, Basis.MODEL))
     else:
@@ -89,9 +87,9 @@ def _beside(name: str, other: Variation, own: Variation) -> str:
 
 def _verdict(best: Variation, own: Variation) -> str:
     gap = best.time_us - own.time_us
-    if gap > _EQUAL_US:
+    if gap > EQUAL_US:
         return f"It is predicted to be slower, by {gap / own.time_us:.1%}."
-    if gap < -_EQUAL_US:
+    if gap < -EQUAL_US:
         return f"The cost model predicts it to be faster, by {-gap / own.time_us:.1%}."
     return "The cost model sees no difference."
 
@@ -99,7 +97,7 @@ def _verdict(best: Variation, own: Variation) -> str:
 def _changes(subject: Subject, best: Variation, own: Variation) -> tuple[str, ...]:
     gap = best.time_us - own.time_us
     is_measured = subject.report["best"]["source"] == "measured"
-    if gap > _EQUAL_US:
+    if gap > EQUAL_US:
         return (f"it waits for {best.bound}, which would have to take {gap:.2f} us less",)
     if is_measured:
         return ("--effort full: the result is the fastest of the plans that were measured",)

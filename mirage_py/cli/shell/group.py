@@ -15,6 +15,7 @@ COMMANDS = (
     "verify",
     "show",
     "explain",
+    "rerun",
     "report",
     "bench",
     "farm",

@@ -50,23 +50,19 @@ class Screen:
 
     def _spinner(self) -> Iterator[Callable[[str], None]]:
         from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        from mirage_py.views.progress_view import terminal_progress
 
         forced = {True: True, False: False, None: None}[self._colored()]
         console = Console(
             stderr=True, no_color=forced is False, force_terminal=True if forced else None
         )
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(
-            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-        ) as bar:
-            task = bar.add_task("starting", total=None)
 
-            def begin(stage: str) -> None:
-                if self.verbose:
-                    bar.console.print(stage, markup=False, highlight=False)
-                bar.update(task, description=stage)
+        def say(lines: Console, stage: str) -> None:
+            if self.verbose:
+                lines.print(stage, markup=False, highlight=False)
 
+        with terminal_progress(console, say) as begin:
             yield begin
 
     def _colored(self) -> bool | None:

@@ -12,6 +12,7 @@ from mirage_py.arguments import check_callable, check_type, path_of, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.time_budget import PLANS
 from mirage_py.pipeline.trace.trace import Trace
+from mirage_py.progress import stage_of
 from mirage_py.targets import target as target_named
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Request:
     ``budget``       in seconds, of the whole optimisation; ``math.inf`` for no end
     ``limits``       of the search; None for the usual ones
     ``baselines``    torch functions of the program's inputs, by name
-    ``progress``     is told what is being done
+    ``progress``     is told what is being done, a ``mirage_py.progress.Stage``
     ``should_stop``  asked now and then: the result is the best so far
     ``journal``      a file that a search which was cut off goes on from
     ``fp32_precision``  how exact matmuls of float32 are, ``ieee`` or ``tf32``; None for what the
@@ -127,7 +128,7 @@ class Request:
 
     def named(self, name: str) -> Request:
         """The same with progress that says of what it is."""
-        return replace(self, progress=lambda text: self.progress(f"{name}: {text}"), part=name)
+        return replace(self, progress=lambda text: self.progress(stage_of(name, text)), part=name)
 
     def _check_search(self) -> None:
         if self.limits is not None:

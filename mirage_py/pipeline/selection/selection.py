@@ -14,6 +14,7 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.selection.record import kernel_resources, peer_times, ranked_plans
 from mirage_py.pipeline.selection.request import Request
+from mirage_py.progress import Told
 from mirage_py.reasons import WRONG_RESULTS, Code, Reason, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
@@ -114,12 +115,14 @@ class Ranking:
                 break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
+            told = Told(self.request.named(name).progress, deadline)
+            told.found(self.found.counters.candidates, timing.time_us)
             done = check_on_cpu(
                 self.program,
                 instance.plan,
                 self.target,
                 seed=self.request.seed,
-                progress=self.request.named(name).progress,
+                progress=told,
             )
             evidence, fault = self._checked_on_cpu(instance.plan, done)
             if evidence is not None:

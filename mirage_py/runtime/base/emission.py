@@ -9,6 +9,7 @@ from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 
@@ -24,11 +25,20 @@ class ZeroFill:
         return f"zero_{self.tensor}"
 
 
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A Triton kernel by the text of a file, of which ``launch`` starts it on ``pointers``."""
+
+    name: str
+    source: str
+    pointers: tuple[Tensor, ...]
+
+
 # The back ends there are, as plans name them.
 BACKENDS = ("triton", "cuda")
 
 EmittedKernel = TritonKernel | CudaKernel
-Step = EmittedKernel | LibraryCall | ZeroFill
+Step = EmittedKernel | KernelFile | LibraryCall | ZeroFill
 
 
 def emit_steps(plan: Plan) -> tuple[Step, ...]:

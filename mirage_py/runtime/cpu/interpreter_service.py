@@ -276,9 +276,13 @@ def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
         function = library_function(step["library"], read_convolution(text) if text else None)
         function(*arguments, out=tensors[step["result"]].tensor)
         return
-    function = getattr(load_module(step["source"], step["name"]), step["name"])
+    module = load_module(step["source"], step["name"])
     # Masked lanes may overflow; what is stored is judged by the caller.
     with np.errstate(all="ignore"):
+        if "launched_on" in step:
+            module.launch(*(tensors[name].tensor for name in step["launched_on"]))
+            return
+        function = getattr(module, step["name"])
         tensor_arguments = (_argument(step, n, tensors) for n in step["pointers"])
         function[(step["grid"],)](*tensor_arguments, *step["scalars"])
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
+from mirage_py.runtime.base.emission import KernelFile, Step, ZeroFill, emit_steps
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
 from mirage_py.runtime.process.executor import WorkerKind
@@ -40,9 +40,13 @@ atexit.register(_POOL.close)
 
 
 def run_interpreted(
-    plan: Plan, arrays: Mapping[str, FloatArray], sizes: Mapping[str, int] | None = None
+    plan: Plan,
+    arrays: Mapping[str, FloatArray],
+    sizes: Mapping[str, int] | None = None,
+    steps: tuple[Step, ...] = (),
 ) -> dict[str, FloatArray]:
-    """Run a plan's kernels on the CPU: inputs by name to outputs by name, in float64.
+    """Run a plan's kernels on the CPU, or other ``steps`` on its tensors: inputs by name to outputs
+    by name, in float64.
 
     ``sizes`` are those of run-time dimensions where they are not the plan's own.
 
@@ -56,7 +60,7 @@ def run_interpreted(
             f"Triton's interpreter runs no kernels of back end '{plan.backend}'",
             repair="run them under CPU emulation: mirage_py.runtime.cpu.cuda_emulation",
         )
-    steps = emit_steps(plan)
+    steps = steps or emit_steps(plan)
     plan = at_sizes(plan, sizes) if sizes else plan
     inputs = plan.ugraph.program.inputs
     outputs = [o.tensor for o in plan.ugraph.program.outputs]
@@ -114,6 +118,12 @@ def _step(step: Step, ugraph: UGraph) -> dict[str, Any]:
             "pointers": [t.name for t in step.pointers],
             "scalars": [s.value(sizes, strides) for s in step.text.scalars],
             "tiles": {name: list(tile) for name, tile in step.text.tiles.items()},
+        }
+    if isinstance(step, KernelFile):
+        return {
+            "name": step.name,
+            "source": step.source,
+            "launched_on": [t.name for t in step.pointers],
         }
     if isinstance(step, ZeroFill):
         return {"name": step.name, "zero": step.tensor}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from mirage_py.display import Displayed
 from mirage_py.runtime.launch.tensor_guard import Fits, alike, in_dual_level, never
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ByShapes(Generic[T]):
         self._kept[key] = (thing, *self._kept.get(key, ())[: _MOST_ALIKE - 1])
 
 
-class CachedCalls:
+class CachedCalls(Displayed):
     """A function of ``count`` tensors that remembers calls; threads may share it."""
 
     plan: Plan

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
-from mirage_py.runtime.base.emission import Step, emit_steps
+from mirage_py.runtime.base.emission import KernelFile, Step, emit_steps
 from mirage_py.runtime.base.layouts import poison
+from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
 from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (
@@ -35,11 +36,13 @@ class PlanRunner(CachedCalls):
     nothing is compiled inside a CUDA graph, capture after one call or after ``warmup``.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        """Emit the kernels. Raises ScheduleError where its back end cannot express the plan."""
+    def __init__(self, plan: Plan, steps: tuple[Step, ...] = ()) -> None:
+        """Emit the kernels, or take other ``steps`` on the tensors of the plan. Raises
+        ScheduleError where its back end cannot express the plan.
+        """
         self.plan = plan
         program = plan.ugraph.program
-        self.steps = emit_steps(plan)
+        self.steps = steps or emit_steps(plan)
         super().__init__(len(program.inputs))
         self.inputs = tuple(ExpectedInput(t) for t in program.inputs)
         self.outputs = tuple(o.tensor for o in program.outputs)
@@ -145,7 +148,18 @@ class PlanRunner(CachedCalls):
             return self._triton(step, index)
         if isinstance(step, CudaKernel):
             return self._cuda(step, index)
+        if isinstance(step, KernelFile):
+            return self._file(step)
         return torch_action(step, self._place)
+
+    def _file(self, step: KernelFile) -> Action:
+        start = load_module(step.source, step.name).launch
+        places = [self._place[t.name] for t in step.pointers]
+
+        def launch(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+            start(*(memory[p] for p in places))  # on torch's current stream
+
+        return launch
 
     def _triton(self, step: TritonKernel, index: int) -> Action:
         facts = [(list(t.shape), list(t.element_strides)) for t in step.pointers]

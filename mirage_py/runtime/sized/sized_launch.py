@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
-from mirage_py.runtime.base.emission import Step, emit_steps
+from mirage_py.runtime.base.emission import KernelFile, Step, emit_steps
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
 from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (
@@ -155,7 +155,8 @@ class SizedRunner(CachedCalls):
                 launch(grid, stream, [*arguments(memory), *scalars])
 
             return kernel
-        assert not isinstance(step, CudaKernel)  # Triton's kernels alone have run-time sizes
+        # Triton's kernels alone have run-time sizes.
+        assert not isinstance(step, CudaKernel | KernelFile)
         return torch_action(step, self._place)
 
     def _launcher(self, step: TritonKernel, scalars: tuple[int, ...], index: int) -> Launcher:

@@ -112,21 +112,27 @@ def load_artifact(folder: Path | str) -> Artifact:
     """
     folder = path_of("folder", folder).absolute()
     manifest = read_manifest(folder)
-    program = load_text(
-        read_checked(folder, "program.json", manifest), str(folder / "program.json")
-    )
+    found = read_parts(folder, manifest, lambda name: read_checked(folder, name, manifest))
+    _compare(folder, manifest, _derived_again(folder, found.program, found.plan))
+    return found
+
+
+def read_parts(folder: Path, manifest: Manifest, read: Callable[[str], str]) -> Artifact:
+    """Program, plan and report of files whose texts ``read`` gives by name. Raises FormatError."""
+    where = str(folder / "program.json")
+    program = load_text(read("program.json"), where)
     if not isinstance(program, Program):
-        raise FormatError("holds no program", where=str(folder / "program.json"), repair=_AGAIN)
-    plan = _read_plan(folder, manifest, program) if manifest.kind != "fallback" else None
-    _compare(folder, manifest, _derived_again(folder, program, plan))
-    report = _read_report(folder, manifest)
-    return Artifact(program, plan, report, folder)
+        raise FormatError("holds no program", where=where, repair=_AGAIN)
+    plan = None
+    if manifest.kind != "fallback":
+        plan = _read_plan(folder, manifest, program, read("plan.json"))
+    return Artifact(program, plan, _read_report(folder, read("report.json")), folder)
 
 
-def _read_plan(folder: Path, manifest: Manifest, program: Program) -> Plan:
+def _read_plan(folder: Path, manifest: Manifest, program: Program, text: str) -> Plan:
     """The plan, which must be of a normal form of the program: the tensors are the same."""
     where = str(folder / "plan.json")
-    plan = load_text(read_checked(folder, "plan.json", manifest), where)
+    plan = load_text(text, where)
     if not isinstance(plan, Plan):
         raise FormatError("holds no plan", where=where, repair=_AGAIN)
     own = plan.ugraph.program
@@ -184,8 +190,7 @@ def _compare(folder: Path, manifest: Manifest, derived: Mapping[str, str]) -> No
         )
 
 
-def _read_report(folder: Path, manifest: Manifest) -> Mapping[str, Any]:
-    text = read_checked(folder, "report.json", manifest)
+def _read_report(folder: Path, text: str) -> Mapping[str, Any]:
     try:
         report = json.loads(text)
     except (ValueError, RecursionError) as error:

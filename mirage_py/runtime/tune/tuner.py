@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, VerificationError
+from mirage_py.progress import Told
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
@@ -154,7 +155,7 @@ class _Tuner:
         self.candidates = [Candidate(_name(n, p), p) for n, p in enumerate(plans)]
         self.check = check
         self.deadline = deadline
-        self.progress = progress
+        self.progress = Told(progress, deadline)
         self.should_stop = should_stop
         self.vouch = vouch
         self.notes: list[str] = []
@@ -175,6 +176,7 @@ class _Tuner:
         GPU context of an earlier process.
         """
         plans = [c.plan for c in candidates if c.plan is not None]
+        self.progress.found(len(self.candidates))
         done = 0
 
         def count(_number: int, _outcome: CompileOutcome) -> None:
@@ -205,6 +207,7 @@ class _Tuner:
         self.first_calls = dict(warm_up.seconds)
         waited_s = time.monotonic() - start
         self.deadline = None if self.deadline is None else self.deadline + waited_s
+        self.progress.ends = self.deadline
         return None if tried_by is None else tried_by + waited_s
 
     def try_all(self, l2_bytes: int, deadline: float | None) -> None:
@@ -259,6 +262,8 @@ class _Tuner:
                 candidate.judged(trial.evidence)
             if trial.time is not None:
                 candidate.timed(trial.time)
+        for best in fastest([c for c in self.candidates if c.alive], 1):
+            self.progress.found(best_us=best.time_us, measured=True)
 
     # -- timing ----------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.display import Displayed
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import listed
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Plan:
+class Plan(Displayed):
     """What is emitted, compiled and measured; ``options`` has one entry per kernel."""
 
     ugraph: UGraph

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
+from mirage_py.display import Displayed
 from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor, listed
@@ -206,7 +207,7 @@ Kernel = BlockGraph | LibraryCall
 
 
 @dataclass(frozen=True, repr=False)
-class UGraph:
+class UGraph(Displayed):
     """A kernel graph that implements ``program``; kernels run in order.
 
     ``intermediates`` are device tensors that one kernel writes and a later one reads, row-major.

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-EVERYWHERE = ("errors", "settings", "arguments", "reasons")
+EVERYWHERE = ("errors", "settings", "arguments", "reasons", "display", "progress")
 
 # Section -> the sections it may import, besides itself and EVERYWHERE.
 STANDS_ON: dict[str, tuple[str, ...]] = {
     "errors": (),
     "reasons": (),
+    "display": (),
+    "progress": (),
     "arguments": (),
     "settings": (),
     "targets": (),
@@ -64,6 +66,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "result",
         "formatting",
     ),
+    # Values and progress in notebooks and terminals: called by name (display.py).
+    "views": ("ugraph", "search", "result", "formatting", "report"),
     # Kernels as operators of torch.
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph", "networks"),
@@ -100,7 +104,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lark": ("frontend", "ugraph"),
     "islpy": ("verify",),
     "click": ("cli",),
-    "rich": ("cli",),
+    "rich": ("cli", "views"),
     "jinja2": ("report",),
     "markupsafe": ("report",),
     "pygments": ("report",),

@@ -83,6 +83,10 @@ def texts(subject: Subject, question: str) -> str:
         ("n=64", OfTile("n", 64)),
         ("8 warps", OfLaunch("warps", "8")),
         ("stages 2", OfLaunch("stages", "2")),
+        ("num_warps=8", OfLaunch("warps", "8")),
+        ("num_stages 3", OfLaunch("stages", "3")),
+        ("overlap=across", OfLaunch("overlap", "across")),
+        ("plan: 3", OfPlan(3)),
         ("warps 1x4x1", OfLaunch("warps", "1x4x1")),
         ("tma", OfLaunch("copies", "descriptors")),
         ("reversed", OfLaunch("axes", "reversed")),
@@ -191,6 +195,16 @@ def test_measured_times_are_compared(measured: Subject):
     assert "It is measured to be slower." in said
     assert "12.50 us measured, 25.0% more than the 10.00 us of the best" in said
     assert "its time would have to fall by 2.50 us" in said
+
+
+def test_times_that_are_one_are_said_to_be(measured: Subject):
+    plans = [dict(c) for c in measured.report["candidates"]]
+    plans[1]["time_us"] = 10.004
+    subject = replace(measured, report={**measured.report, "candidates": plans})
+    said = texts(subject, "1")
+    assert "It is as fast." in said
+    assert "closer than one timing is to the next" in said
+    assert "0.00 us" not in said.replace("10.00 us", "")
 
 
 def test_dropped_and_untimed_plans_say_why(measured: Subject):
