@@ -49,7 +49,7 @@ def test_help_is_quick():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = done.stderr.split()
     ours = [name.split(".")[1] for name in loaded if name.startswith("mirage_py.")]
-    own = ["arguments", "cli", "errors", "pipeline", "reasons", "targets"]
+    own = ["arguments", "cli", "errors", "pipeline", "progress", "reasons", "targets"]
     assert sorted(dict.fromkeys(ours)) == own
     assert len(loaded) < MAX_MODULES
 
