@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirage_py.dynamo.networks.exported_graph import OptimizedGraph, optimize_graph
     from mirage_py.errors import (
         CompileError,
         FormatError,
@@ -49,6 +50,7 @@ __all__ = [
     "LostGpuError",
     "MirageError",
     "MirageWarning",
+    "OptimizedGraph",
     "Program",
     "Result",
     "ScheduleError",
@@ -60,6 +62,7 @@ __all__ = [
     "kernel_from",
     "load",
     "optimize",
+    "optimize_graph",
     "parse",
     "save",
     "superoptimize",
@@ -79,11 +82,13 @@ _HOMES = {
     "UnsupportedError": "mirage_py.errors",
     "ValidationError": "mirage_py.errors",
     "VerificationError": "mirage_py.errors",
+    "OptimizedGraph": "mirage_py.dynamo.networks.exported_graph",
     "Program": "mirage_py.ugraph.ir.program",
     "Result": "mirage_py.result",
     "kernel_from": "mirage_py.runtime.store.plan_text",
     "load": "mirage_py.runtime.store.saved",
     "optimize": "mirage_py.pipeline.pipeline",
+    "optimize_graph": "mirage_py.dynamo.networks.exported_graph",
     "parse": "mirage_py.frontend.spec.parse",
     "save": "mirage_py.pipeline.pipeline",
     "superoptimize": "mirage_py.frontend.decorator",

@@ -11,9 +11,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.kernelbench.problem import Problem, load
-from mirage_py.dynamo.backend import graph_target
 from mirage_py.dynamo.compile.decompositions import decompositions
 from mirage_py.dynamo.regions.regions import cut, left_alone
+from mirage_py.dynamo.serve.graph_target import graph_target
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
     """The backend; a search for each distinct region may take ``budget_s``."""
     from torch._dynamo.backends.common import aot_autograd
 
-    from mirage_py.dynamo.backend import graph_target
     from mirage_py.dynamo.compile.decompositions import decompositions
+    from mirage_py.dynamo.serve.graph_target import graph_target
 
     chosen = backend_options(None, options)
 

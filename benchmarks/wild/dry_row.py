@@ -154,8 +154,8 @@ def _decorated(program: WildProgram, eager: _Eager, budget_s: float) -> Json:
 def _compiled(program: WildProgram, eager: _Eager, budget_s: float | None) -> Json:
     from torch._dynamo.backends.common import aot_autograd
 
-    from mirage_py.dynamo.backend import graph_target
     from mirage_py.dynamo.compile.decompositions import decompositions
+    from mirage_py.dynamo.serve.graph_target import graph_target
 
     options = backend_options(None, {"rest": "eager", "on_cpu": "reference", "target": _TARGET})
     search = DrySearch(budget_s or 0.0)

@@ -14,11 +14,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.serve.options import BackendOptions, backend_options
-from mirage_py.targets import Target
-from mirage_py.targets import target as target_named
-
-_DEFAULT = "h200"
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -77,15 +74,3 @@ def _reset() -> None:
 
 # torch._dynamo.reset() calls it: the memory of CUDA graphs is given back.
 mirage_py.reset = _reset  # type: ignore[attr-defined]
-
-
-def graph_target(name: str) -> Target:
-    """The target of that name; for ``auto`` this machine's GPU, or an H200 where there is none.
-
-    Raises InputError for a name that there is not.
-    """
-    if name != "auto":
-        return target_named(name)
-    from mirage_py.runtime.env.environment import detect_target
-
-    return detect_target() or target_named(_DEFAULT)

@@ -35,6 +35,16 @@ _MAX_SPLIT = 8
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """An operator that a library runs, to be measured: under what name, and what the model says."""
+
+    signature: str
+    node: ENode
+    operands: tuple[TensorType, ...]
+    modelled_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkCosts:
     """Costs on a target."""
 

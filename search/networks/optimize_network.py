@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.networks.ir.graph import Graph
-from mirage_py.search.networks.costs import NetworkCosts
+from mirage_py.search.networks.costs import LibraryCall, NetworkCosts
 from mirage_py.search.networks.egraph import EGraph
 from mirage_py.search.networks.extract import extract
 from mirage_py.search.networks.folding import folding
@@ -15,11 +15,14 @@ from mirage_py.search.networks.kernels import selection_us
 from mirage_py.search.networks.linear import linear
 from mirage_py.search.networks.parts import ChangedPart, changed_parts
 from mirage_py.search.networks.problem import reachable
-from mirage_py.search.networks.program_egraph import add_program, problem_of
+from mirage_py.search.networks.program_egraph import add_program, library_calls, problem_of
 from mirage_py.search.networks.saturate import Application, Limits, Saturation, applied
 from mirage_py.search.networks.siblings import sibling_places
 from mirage_py.search.networks.substitution import Substitution
 from mirage_py.targets import Target
+
+# Microseconds of operators of libraries, by their signatures.
+Measure = Callable[[Sequence[LibraryCall]], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,15 @@ def optimize_network(
     *,
     substitutions: Sequence[Substitution] | None = None,
     limits: Limits | None = None,
-    measured: Mapping[str, float] | None = None,
+    measure: Measure | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> NetworkResult:
     """The cheapest graph that substitutions make of a program; never one that costs more.
 
-    ``measured`` has times of operators by their signatures. ``should_stop`` ends saturation, and
-    with it the search; what was found until then counts.
+    ``measure`` times operators of libraries, by their signatures, where the model does not do.
+    ``should_stop`` ends saturation, and with it the search; what was found until then counts.
     """
-    bounds, costs = limits or Limits(), NetworkCosts(target, measured or {})
+    bounds, costs = limits or Limits(), NetworkCosts(target)
     folded = folding()
     rules = (*folded, *(linear() if substitutions is None else substitutions))
     egraph = EGraph()
@@ -85,6 +88,8 @@ def optimize_network(
     first = greedy(network.problem, should_stop)
     found.apply_to(sibling_places(egraph, network.used(first)))
     found.run()
+    if measure is not None and not should_stop():
+        costs = NetworkCosts(target, measure(library_calls(program, egraph, costs)))
     network = problem_of(program, egraph, costs)
     problem = network.problem
     own = reachable(problem, problem.start)

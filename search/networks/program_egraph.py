@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import INPUTS, Graph, Value
-from mirage_py.search.networks.costs import NetworkCosts, is_packed
+from mirage_py.search.networks.costs import LibraryCall, NetworkCosts, is_packed, signature
 from mirage_py.search.networks.egraph import INPUT, RESULT, EGraph, ENode
 from mirage_py.search.networks.problem import Kind, Option, Problem, Selection
 
@@ -86,6 +86,19 @@ class NetworkProblem:
     def used(self, selection: Selection) -> list[tuple[int, ENode]]:
         """The members of a selection, with their classes."""
         return [(class_, self.members[class_][option]) for class_, option in selection.items()]
+
+
+def library_calls(program: Graph, egraph: EGraph, costs: NetworkCosts) -> list[LibraryCall]:
+    """Every operator of the e-graph that a library would run at each call."""
+    constant = _constant_classes(egraph, program)
+    found = []
+    for class_, members in egraph.classes.items():
+        for node in members if class_ not in constant else ():
+            if costs.kind(node) is Kind.LIBRARY:
+                operands = tuple(t for c in node.children for t in egraph.types[c])
+                us = costs.library_us(node, operands, egraph.types[class_])
+                found.append(LibraryCall(signature(node, operands), node, operands, us))
+    return found
 
 
 def problem_of(program: Graph, egraph: EGraph, costs: NetworkCosts) -> NetworkProblem:

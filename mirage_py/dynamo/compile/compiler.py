@@ -18,12 +18,13 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mirage_py.dynamo.compile.fused_graph import fused_graph
+from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
-from mirage_py.dynamo.serve.log import report
+from mirage_py.dynamo.serve.log import log, report
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import Entry, RegionCall, RegionServer, Service, layouts_of
 from mirage_py.dynamo.serve.region_op import register
@@ -90,9 +91,10 @@ class GraphCompiler:
         return tuple(self.calls.values())
 
     def fused(self, name: str, module: GraphModule) -> GraphModule:
-        """The graph with a call in the place of each region that something serves; ``module``
-        itself where nothing does.
+        """The graph, rewritten as a whole where that pays, with a call in the place of each region
+        that something serves; ``module`` itself where neither is.
         """
+        module = self._rewritten(name, module)
         writes = take_writes(module.graph)
         try:
             plan = self._planned(module)
@@ -104,6 +106,28 @@ class GraphCompiler:
             return module
         put_writes(fused.graph, writes)
         return fused
+
+    def _rewritten(self, name: str, module: GraphModule) -> GraphModule:
+        """A graph for inference as proved substitutions make it."""
+        effort = self.options.graph
+        if effort == "off" or name != "inference" or not is_wanted(module, effort):
+            return module
+        # The search is loaded when something is searched.
+        from mirage_py.dynamo.networks.rewriting import rewritten
+
+        with _disable_current_modes(), no_python_dispatcher():
+            found = rewritten(
+                module,
+                self.target,
+                effort=effort,
+                budget=self.options.budget,
+                min_gain=self.options.min_gain,
+                seed=self.options.seed,
+            )
+        self.lines += [f"graph level: {line}" for line in found.lines()]
+        for line in found.lines():
+            log.info("graph level: %s", line)
+        return found.module
 
     def plan(self, module: GraphModule) -> Plan:
         """What becomes of the graph."""

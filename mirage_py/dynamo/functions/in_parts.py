@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from mirage_py.dynamo.backend import graph_target, has_gpu_tensors
+from mirage_py.dynamo.backend import has_gpu_tensors
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.compile.eager_graphs import compiled_with_eager
 from mirage_py.dynamo.compile.inductor_graphs import compiled_by_inductor
@@ -24,6 +24,7 @@ from mirage_py.dynamo.functions.graph_race import after, times_of
 from mirage_py.dynamo.functions.suppressed_errors import suppressed_errors
 from mirage_py.dynamo.regions.regions import left_alone
 from mirage_py.dynamo.serve.fallback import inductor_settings, left_to_torch
+from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import RegionServer
 from mirage_py.errors import LostGpuError

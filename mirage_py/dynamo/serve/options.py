@@ -19,6 +19,7 @@ _CHOICES = {
     "on_cpu": ("rest", "reference"),
     "shapes": ("static",),
     "whole_graph": ("auto", "race", "trust"),
+    "graph": ("auto", "off", "full"),
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "target": (str,),
@@ -59,6 +60,9 @@ class BackendOptions:
       twice. ``trust``: regions are used, each of which is faster by itself. ``auto``: ``race``
       where regions are measured: on a GPU, and not with effort none.
     * ``report``: a file for a report on the whole model, one HTML file that grows with each graph.
+    * ``graph``: whether graphs for inference are rewritten as a whole before they are cut, by
+      proved substitutions. ``auto``: those with constant weights, as ``freezing`` makes them.
+      ``full``: all, within larger bounds; on a GPU operators are measured. ``off``: none.
     """
 
     effort: str = "quick"
@@ -77,6 +81,7 @@ class BackendOptions:
     whole_graph: str = "auto"
     report: str = ""
     scheduler: str = ""
+    graph: str = "auto"
 
     @property
     def request(self) -> Request:

@@ -165,7 +165,7 @@ def _types(node: Node) -> list[TensorType | None]:
 
 
 def _value_of(node: Node, module: GraphModule) -> Any:
-    if node.op == "get_attr" and "val" not in node.meta:
+    if node.op == "get_attr" and node.meta.get("val") is None:
         value: Any = module
         for part in str(node.target).split("."):
             value = getattr(value, part)

@@ -30,6 +30,7 @@ KINDS = (
     "cubins",  # machine code of CUDA kernels
     "failures",  # regions that could not be served
     "gpus",  # whose turn it is to measure
+    "operators",  # times of operators of libraries
     "on_cpu",  # CUDA kernels as programs of the CPU
     "quarantine",  # plans that broke a GPU
     "seals",  # results that were verified here

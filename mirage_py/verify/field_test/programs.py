@@ -71,9 +71,16 @@ class Comparison:
 
 
 def compare_programs(
-    left: Program, right: Program, *, trials: int = 4, samples: int = 4, seed: int = 0
+    left: Program,
+    right: Program,
+    *,
+    trials: int = 4,
+    samples: int = 4,
+    seed: int = 0,
+    over_reals: bool = True,
 ) -> Comparison:
-    """Compare two programs; ``samples`` counts elements of each output at real sizes.
+    """Compare two programs; ``samples`` counts elements of each output at real sizes. Without
+    ``over_reals`` they are not compared over the real numbers, which whoever asks does otherwise.
 
     Raises UnsupportedError where a program has no meaning in a field, or casts to integers what is
     none.
@@ -85,14 +92,16 @@ def compare_programs(
     mismatch = interface_mismatch(left, right)
     if mismatch:
         return Comparison(False, 0, 0, primes, mismatch)
-    pair = _Pair(left, right)
+    pair = _Pair(left, right, over_reals=over_reals)
     found = _compared(pair, trials, samples, seed, primes)
     if found.difference is None or found.difference.said:
         return found
     one, other = by_difference(left), by_difference(right)
     if one is left or other is right:
         return found
-    again = _compared(_Pair(one, other, written=pair), trials, samples, seed, primes)
+    again = _compared(
+        _Pair(one, other, written=pair, over_reals=over_reals), trials, samples, seed, primes
+    )
     return again if again.equal else found
 
 
@@ -102,7 +111,7 @@ def _compared(
     left, right = pair.left, pair.right
     done, small = pair.first_small_difference(trials, seed)
     # Numbers, not sizes: no constant is an excuse for these.
-    wrong = pair.real_difference(seed, small=small is None) if done else None
+    wrong = pair.real_difference(seed, small=small is None) if done and pair.over_reals else None
     if wrong is not None:
         return Comparison(False, done, 0, primes, wrong.said, wrong)
     tested = pair.piece_test(seed)
@@ -178,7 +187,15 @@ def _paired(left: Program, right: Program) -> list[tuple[Output, Output]]:
 class _Pair:
     """Two programs with equal interfaces, and the same two as they were written."""
 
-    def __init__(self, left: Program, right: Program, *, written: _Pair | None = None) -> None:
+    def __init__(
+        self,
+        left: Program,
+        right: Program,
+        *,
+        written: _Pair | None = None,
+        over_reals: bool = True,
+    ) -> None:
+        self.over_reals = over_reals
         self.left = left
         self.right = right
         self._written = written

@@ -55,6 +55,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "runtime",
         "result",
         "cache",
+        "networks",
     ),
     # Why not another kernel: a report, the model and the search are asked.
     "questions": (
@@ -72,7 +73,17 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph", "networks"),
     # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
-    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "cache", "report"),
+    "dynamo": (
+        "ugraph",
+        "targets",
+        "networks",
+        "search",
+        "runtime",
+        "frontend",
+        "pipeline",
+        "cache",
+        "report",
+    ),
 }
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")

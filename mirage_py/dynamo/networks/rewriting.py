@@ -1,0 +1,124 @@
+"""An ATen graph rewritten at the graph level: imported, saturated, extracted, verified, emitted.
+
+Writes to inputs are set aside, as for regions. What cannot be imported or verified stays as it is,
+and the reason is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from mirage_py.dynamo.networks.operator_times import measurement_for
+from mirage_py.dynamo.regions.writes import put_writes, take_writes
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.networks.aten_emit import emitted_network
+from mirage_py.frontend.networks.aten_import import imported_network
+from mirage_py.pipeline.networks.network_evidence import NetworkEvidence, check_parts
+from mirage_py.pipeline.networks.network_report import report_lines
+from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
+from mirage_py.search.networks.saturate import Limits
+from mirage_py.targets import Target
+
+log = logging.getLogger("mirage_py.dynamo")
+
+LIMITS = {
+    "auto": Limits(rounds=3, nodes=6_000, matches=300, solver=4.0),
+    "full": Limits(rounds=6, nodes=30_000, matches=2_000, solver=60.0),
+}
+# Seconds of the search, and of the checks after it, unless a budget says otherwise.
+_BUDGET_S = {"auto": 30.0, "full": 300.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """``module`` is the given one where nothing was found; ``why`` says so."""
+
+    module: GraphModule
+    result: NetworkResult | None = None
+    evidence: NetworkEvidence | None = None
+    why: str = ""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is another graph."""
+        return not self.why
+
+    def lines(self) -> list[str]:
+        """What was found, and what was checked."""
+        if self.result is None:
+            return [self.why]
+        found = list(report_lines(self.result, self.evidence))
+        return [*found, self.why] if self.why else found
+
+
+def rewritten(
+    module: GraphModule,
+    target: Target,
+    *,
+    effort: str,
+    constants: Mapping[str, torch.Tensor] | None = None,
+    budget: float | None = None,
+    min_gain: float = 0.0,
+    seed: int = 0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rewriting:
+    """The graph that costs the least; ``constants`` are the tensors of placeholders that are
+    weights which do not change, and those that the module itself holds are weights, too.
+    """
+    end = clock() + (_BUDGET_S[effort] if budget is None else budget)
+    writes = take_writes(module.graph)
+    try:
+        found = _rewritten(
+            module, target, effort, constants or {}, min_gain, seed, lambda: clock() > end
+        )
+        if found.is_changed:
+            put_writes(found.module.graph, writes)
+            found.module.recompile()
+    except UnsupportedError as error:
+        found = Rewriting(module, why=f"left as it is: {error.why or error.what}")
+    finally:
+        put_writes(module.graph, writes)
+    return found
+
+
+def _rewritten(
+    module: GraphModule,
+    target: Target,
+    effort: str,
+    constants: Mapping[str, torch.Tensor],
+    min_gain: float,
+    seed: int,
+    should_stop: Callable[[], bool],
+) -> Rewriting:
+    network = imported_network(module, constants)
+    result = optimize_network(
+        network.graph,
+        target,
+        limits=LIMITS[effort],
+        measure=measurement_for(_device(module)) if effort == "full" else None,
+        should_stop=should_stop,
+    )
+    if result.graph is network.graph or result.speedup < 1.0 + min_gain:
+        return Rewriting(module, result, why="left as it is: no cheaper graph was found")
+    evidence = check_parts(result.parts, seed=seed, should_stop=should_stop)
+    if not evidence.equal:
+        # Substitutions are proved: this is a fault of ours, and nobody's graph.
+        log.error("graph level: a wrong graph was found and is not used: %s", evidence)
+        return Rewriting(
+            module, result, evidence, "left as it is: the graph that was found differs"
+        )
+    new = emitted_network(network, result.graph, module, constants)
+    return Rewriting(new, result, evidence)
+
+
+def _device(module: GraphModule) -> torch.device:
+    values: list[Any] = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
+    devices = [v.device for v in values if isinstance(v, torch.Tensor)]
+    return next((d for d in devices if d.type == "cuda"), torch.device("cpu"))
