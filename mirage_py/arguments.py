@@ -20,13 +20,18 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def check_type(name: str, value: object, kinds: tuple[type, ...], *, where: str = "") -> None:
-    """InputError for a value of none of the types. A bool is an int to Python alone."""
+def check_type(
+    name: str, value: object, kinds: tuple[type, ...], *, where: str = "", made_by: str = ""
+) -> None:
+    """InputError for a value of none of the types, which is ``made_by`` something. A bool is an int
+    to Python alone.
+    """
     if isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds):
         return
     words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+    made = f", which {made_by} gives" if made_by else ""
     raise InputError(
-        f"'{name}' is {shown(value)}", where=where, repair=f"pass a value of type {words}"
+        f"'{name}' is {shown(value)}", where=where, repair=f"pass a value of type {words}{made}"
     )
 
 

@@ -140,6 +140,8 @@ class Code(Enum):
     REQUIRES_GRAD = auto()
     SEVERAL_DEVICES = auto()
     NOT_ON_A_GPU = auto()
+    # torch itself may refuse the call.
+    TORCH_RAISES = auto()
     # The words of an error that has no code, or what another version said.
     OTHER = auto()
 

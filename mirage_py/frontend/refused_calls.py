@@ -45,7 +45,7 @@ def unhashable(error: TypeError) -> UnsupportedError:
     return UnsupportedError(
         f"an argument cannot be part of a signature: {error}",
         why="kernels are cached by the values of all arguments that are not tensors",
-        repair="pass plain values: numbers, strings, tuples of them",
+        repair="pass tensors (torch.from_numpy of an array), numbers, strings, or tuples of them",
         code=Code.UNHASHABLE,
     )
 

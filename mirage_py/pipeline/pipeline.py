@@ -107,7 +107,8 @@ def optimize(
 
 def run(program: Program, request: Request) -> Result:
     """As ``optimize``, for all that takes a request from elsewhere."""
-    check_type("program", program, (Program,))
+    made_by = "mirage_py.parse(text) or mirage_py.trace(function, *inputs)"
+    check_type("program", program, (Program,), made_by=made_by)
     _require_float32(program)
     program = request.about(program)
     target, on_gpu = resolve_target(request.target)

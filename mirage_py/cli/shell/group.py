@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
@@ -32,8 +33,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
         if cmd_name not in COMMANDS:
+            if not ctx.resilient_parsing:
+                near = difflib.get_close_matches(cmd_name, COMMANDS, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}."
+                raise click.UsageError(f"No such command '{cmd_name}': {hint}", ctx)
             return None
         command = getattr(importlib.import_module(f"mirage_py.cli.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)

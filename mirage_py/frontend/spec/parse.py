@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from mirage_py.arguments import check_type
+from mirage_py.arguments import check_type, shown
 from mirage_py.errors import InputError, SpecError
 from mirage_py.frontend.spec.extents import infer
 from mirage_py.frontend.spec.lower import Lowering
@@ -44,6 +44,12 @@ def parse(
         InputError: ``sizes`` does not fit the text.
     """
     check_type("text", text, (str,))
+    if text.endswith(".math") and "\n" not in text:
+        raise InputError(
+            f"{shown(text)} names a file",
+            why="parse takes the text of a spec",
+            repair=f"mirage_py.parse(pathlib.Path({shown(text)}).read_text())",
+        )
     check_type("sizes", sizes, (Mapping, NoneType))
     source = Source(file, re.sub(r"\r\n?", "\n", text.removeprefix("\ufeff")))
     if name is None:
@@ -76,9 +82,15 @@ def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Prog
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"cannot read the spec: {reason}", where=str(file), repair="check the path"
+            f"cannot read the spec: {reason}", where=str(file), repair=_repair(Path(file))
         ) from None
     return parse(text, file=str(file), sizes=sizes)
+
+
+def _repair(path: Path) -> str:
+    if (path / "manifest.json").is_file():
+        return "it is an artifact: `mirage-py explain` and `show` read it, mirage_py.load runs it"
+    return "name a text file with a spec (*.math), or module.py:function"
 
 
 def _title(stem: str) -> str:

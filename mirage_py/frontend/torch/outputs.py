@@ -97,8 +97,8 @@ def _declare_output(
     if kind is None:
         raise lowering.refuse(
             f"a result is of {torch_kind}",
-            why="kernels write float16, bfloat16, float32 and bool",
-            repair="convert the result with .to(x.dtype)",
+            why="kernels write float16, bfloat16, float32, integers of up to 64 bits and bool",
+            repair="return one of these types, and convert the result outside the function",
         )
     # The store rounds to its type: a cast to the same type just before says nothing.
     inner = array.node

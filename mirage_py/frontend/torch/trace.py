@@ -25,6 +25,7 @@ from mirage_py.frontend.torch.lower.naming import identifier
 from mirage_py.frontend.torch.lower.refusals import is_refused
 from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
 from mirage_py.frontend.torch.outputs import declare_outputs
+from mirage_py.frontend.torch.own_errors import own_error
 from mirage_py.frontend.torch.walk import lower
 from mirage_py.frontend.torch.writes import (
     Leaves,
@@ -35,6 +36,7 @@ from mirage_py.frontend.torch.writes import (
     put_back,
     tensor_at,
 )
+from mirage_py.reasons import Code
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
@@ -180,7 +182,8 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
     as they are. Tensors that the function takes from elsewhere become further inputs. The result is
     ``out``, several are ``out0``, ``out1`` ... in the order of what ``fn`` returns.
 
-    Raises UnsupportedError, with the line of the function, where something cannot be in a program.
+    Raises UnsupportedError, with the line of the function, where something cannot be in a program,
+    and InputError where the function itself fails on such inputs.
     """
     check_callable("fn", fn)
     signature = Signature.of(fn)
@@ -192,7 +195,13 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
             where=source.of_function(fn),
             repair="give one example for each argument, in order",
         ) from error
-    return trace_call(signature, arguments, name=name).program
+    try:
+        return trace_call(signature, arguments, name=name).program
+    except UnsupportedError as error:
+        own = own_error(signature, arguments) if error.code is Code.TORCH_RAISES else None
+        if own is None:
+            raise
+        raise own from error
 
 
 def trace_call(
@@ -219,6 +228,8 @@ def trace_call(
     # A tensor may also come with an argument that holds it, such as a module.
     objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
     state = State.of([("", fn), *objects], copies=True)
+    if not places and not state.tensors:
+        raise _no_tensor(dict(objects), where)
     changed: list[str | None] = []
 
     def call(*tensors: torch.Tensor) -> Any:
@@ -305,6 +316,16 @@ def trace_call(
         layouts,
         writes.writes(numbers),
         tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
+    )
+
+
+def _no_tensor(given: Mapping[str, Any], where: str) -> UnsupportedError:
+    kinds = ", ".join(f"{name} is a {type(value).__name__}" for name, value in given.items())
+    return UnsupportedError(
+        "the function is given no tensor",
+        where=where,
+        why=f"a kernel computes from tensors, and {kinds or 'it takes no arguments'}",
+        repair="pass tensors, as torch.randn(16, 256) or torch.from_numpy(array)",
     )
 
 

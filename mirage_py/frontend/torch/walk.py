@@ -11,6 +11,7 @@ from mirage_py.errors import InputError
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import refusal
+from mirage_py.reasons import Code
 from mirage_py.ugraph.building.views import NamedArray
 
 # Arguments of ATen operators that say where and how a tensor lies, which a program leaves open.
@@ -89,11 +90,12 @@ def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number:
 def _check_kinds(lowering: Lowering, node: torch.fx.Node) -> None:
     """Tensors without data multiply whatever their types are; others do not."""
     kinds = [n.meta["val"].dtype for n in node.all_input_nodes]
-    if any(k.is_floating_point for k in kinds) and not all(k.is_floating_point for k in kinds):
+    if len(dict.fromkeys(kinds)) > 1:
         raise lowering.refuse(
             f"torch operator {node.target} of {' and '.join(map(str, dict.fromkeys(kinds)))}",
             why="torch multiplies matrices of one type",
             repair="convert one of them with .to()",
+            code=Code.TORCH_RAISES,
         )
 
 

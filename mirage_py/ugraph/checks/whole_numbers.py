@@ -34,8 +34,8 @@ def require_whole_numbers(program: Program) -> None:
         raise UnsupportedError(
             loss,
             where=program.name,
-            why="a field does not round",
-            repair="cast to a floating-point type, or leave the cast outside",
+            why="kernels compute in float32, where nothing wraps around as integers do",
+            repair="compute and return it as float32, and cast it outside",
         )
 
 

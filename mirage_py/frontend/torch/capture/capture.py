@@ -27,6 +27,7 @@ from mirage_py.frontend.torch.capture.recurrences import stays_whole
 from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
 from mirage_py.frontend.torch.capture.scalar_positions import ScalarPositions
 from mirage_py.frontend.torch.capture.written_regions import Steps, root_of
+from mirage_py.reasons import Code
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
 _TRACING = threading.RLock()
@@ -313,7 +314,8 @@ def _not_traced(error: BaseException, where: str) -> UnsupportedError:
         f"the function cannot be traced: {first}{_quoted(line)}",
         where=str(line or where),
         why=f"torch.export raised {kind}; it runs the function on tensors without data",
-        repair="call the function on the same inputs: if that works, leave out what needs the data",
+        repair="leave out what needs the data, or leave this part to torch, outside the function",
+        code=Code.TORCH_RAISES,
     )
 
 

@@ -31,6 +31,9 @@ _MACHINERY = (
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
+_MOST_CHARACTERS = 120
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's code."""
@@ -40,8 +43,11 @@ class SourceLine:
 
     @property
     def code(self) -> str:
-        """The text of the line, without indentation; empty where the file cannot be read."""
-        return linecache.getline(self.file, self.line).strip()
+        """The text of the line, without indentation; empty where the file cannot be read. Of a long
+        one the beginning.
+        """
+        text = linecache.getline(self.file, self.line).strip()
+        return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

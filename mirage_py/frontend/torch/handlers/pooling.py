@@ -118,9 +118,9 @@ def upsample_nearest(
         times, rest = divmod(result[axis], t.shape(x)[axis])
         if rest:
             raise t.refuse(
-                f"{t.shape(x)[axis]} elements cannot be repeated to {result[axis]}",
-                why="which element is nearest depends on a number that is rounded",
-                repair="use a size that is a multiple",
+                f"torch resamples {t.shape(x)[axis]} elements to {result[axis]}",
+                why="which is nearest follows from a rounded quotient; programs repeat each alike",
+                repair="use a size that is a multiple; to pick every other element, slice: x[::2]",
             )
         x = views.repeat_interleave(t.builder, x, times, axis)
     return x

@@ -41,12 +41,7 @@ def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
             "pass torch.view_as_real of it, and compute on the two parts",
         )
     if program_dtype(tensor.dtype) is None:
-        float64 = tensor.dtype is torch.float64
-        raise refused(
-            f"is of {tensor.dtype}",
-            "kernels accumulate in float32" if float64 else "data in a program are real numbers",
-            "convert it to float32" if float64 else "convert it to a floating type or to bool",
-        )
+        raise refused(f"is of {tensor.dtype}", *_other_type(tensor.dtype))
     if tensor.requires_grad and torch.is_grad_enabled():
         raise refused(
             "requires grad",
@@ -54,6 +49,19 @@ def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
             f"trace under torch.no_grad(), or pass {name}.detach()",
             Code.REQUIRES_GRAD,
         )
+
+
+def _other_type(kind: torch.dtype) -> tuple[str, str]:
+    """Why an element type is not supported, and what to do."""
+    if kind is torch.float64:
+        return "kernels accumulate in float32", "convert it to float32"
+    if kind.is_floating_point:
+        why = f"kernels read floats of 16 and 32 bits; this one has {kind.itemsize * 8}"
+        return why, "convert it outside the function, as in x.to(torch.float16) * scale"
+    return (
+        "of integers kernels read int8, int16, int32, int64 and uint8",
+        "convert it to one of them, or to float32",
+    )
 
 
 def declare_inputs(

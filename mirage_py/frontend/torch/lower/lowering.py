@@ -10,6 +10,7 @@ import torch
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_of
+from mirage_py.reasons import Code
 from mirage_py.settings import torch_rounds
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -160,15 +161,18 @@ class Lowering:
 
     # -- errors ------------------------------------------------------------------------------------
 
-    def refuse(self, what: str, *, why: str = "", repair: str = "") -> UnsupportedError:
+    def refuse(
+        self, what: str, *, why: str = "", repair: str = "", code: Code = Code.OTHER
+    ) -> UnsupportedError:
         """The error that says that the node in hand cannot be part of a program; raise it."""
         line = None if self.node is None else source.of_node(self.node)
-        code = f" in `{line.code}`" if line is not None and line.code else ""
+        quoted = f" in `{line.code}`" if line is not None and line.code else ""
         return UnsupportedError(
-            f"{what}{code}",
+            f"{what}{quoted}",
             where=self.where if line is None else str(line),
             why=why,
             repair=repair,
+            code=code,
         )
 
 

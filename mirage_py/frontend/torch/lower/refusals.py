@@ -62,10 +62,27 @@ _RECURRENT = Refusal(
     "its steps, one after the other, are too many to be written out",
     "leave the layer to torch, outside the function",
 )
+_RESAMPLES = Refusal(
+    "its positions are between elements, found from rounded quotients",
+    "use mode='nearest' with a whole scale factor, or leave this step to torch",
+)
+_BITS = Refusal(
+    "kernels compute integers as float32, which have no bits to work on",
+    "leave this step to torch, outside the function",
+)
+_LAYOUT = Refusal(
+    "data in a program are dense tensors of real numbers",
+    "convert outside the function",
+)
 _PRODUCTS = Refusal(
     "products along an axis are not a reduction of a program",
     "use exp(sum(log(x))) where x > 0, or leave it to torch",
 )
+
+_INTERPOLATIONS = (
+    "linear1d", "bilinear2d", "bicubic2d", "trilinear3d",
+    "nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa",
+)  # fmt: skip
 
 REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("take", "scatter_add", "index_add"), _SCATTERS),
@@ -83,6 +100,13 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("atan2",), _PERIODIC),
     **dict.fromkeys(RECURRENT, _RECURRENT),
+    **dict.fromkeys([f"upsample_{kind}" for kind in _INTERPOLATIONS], _RESAMPLES),
+    **dict.fromkeys([f"_upsample_{kind}" for kind in _INTERPOLATIONS], _RESAMPLES),
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), _RESAMPLES),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), _BITS),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), _BITS),
+    **dict.fromkeys(("__lshift__", "__rshift__"), _BITS),
+    **dict.fromkeys(("_to_sparse", "quantize_per_tensor", "quantize_per_channel"), _LAYOUT),
     "native_batch_norm": _TRAINS,
     "prod": _PRODUCTS,
 }

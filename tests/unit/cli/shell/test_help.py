@@ -71,3 +71,13 @@ def test_help_loads_nothing_heavy(command: str):
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("superoptimze", "did you mean superoptimize?"), ("frob", "there are superoptimize, verify,")],
+)
+def test_an_unknown_command(cli, given: str, said: str):
+    outcome = cli(given, "x.math")
+    assert outcome.code == 2
+    assert f"No such command '{given}': {said}" in outcome.err
