@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirage_py.checking.check import check
     from mirage_py.dynamo.networks.exported_graph import OptimizedGraph, optimize_graph
     from mirage_py.errors import (
         CompileError,
@@ -59,6 +60,7 @@ __all__ = [
     "ValidationError",
     "VerificationError",
     "__version__",
+    "check",
     "kernel_from",
     "load",
     "optimize",
@@ -85,6 +87,7 @@ _HOMES = {
     "OptimizedGraph": "mirage_py.dynamo.networks.exported_graph",
     "Program": "mirage_py.ugraph.ir.program",
     "Result": "mirage_py.result",
+    "check": "mirage_py.checking.check",
     "kernel_from": "mirage_py.runtime.store.plan_text",
     "load": "mirage_py.runtime.store.saved",
     "optimize": "mirage_py.pipeline.pipeline",

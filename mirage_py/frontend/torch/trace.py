@@ -186,15 +186,7 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
     and InputError where the function itself fails on such inputs.
     """
     check_callable("fn", fn)
-    signature = Signature.of(fn)
-    try:
-        arguments = signature.bind(example_inputs, {})
-    except TypeError as error:
-        raise InputError(
-            f"the example inputs do not fit the function: {error}",
-            where=source.of_function(fn),
-            repair="give one example for each argument, in order",
-        ) from error
+    signature, arguments = trace_arguments(fn, example_inputs)
     try:
         return trace_call(signature, arguments, name=name).program
     except UnsupportedError as error:
@@ -202,6 +194,23 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
         if own is None:
             raise
         raise own from error
+
+
+def trace_arguments(
+    fn: Callable[..., Any], example_inputs: Sequence[Any]
+) -> tuple[Signature, dict[str, Any]]:
+    """How a function takes its arguments, and the examples by name. Raises InputError where they
+    do not fit.
+    """
+    signature = Signature.of(fn)
+    try:
+        return signature, signature.bind(tuple(example_inputs), {})
+    except TypeError as error:
+        raise InputError(
+            f"the example inputs do not fit the function: {error}",
+            where=source.of_function(fn),
+            repair="give one example for each argument, in order",
+        ) from error
 
 
 def trace_call(

@@ -59,7 +59,6 @@ class Counting(nn.Module):
         (doubled, [3], ["given no tensor", "x is a int", "pass tensors"]),
         (doubled, [np.ones(3)], ["given no tensor", "x is a ndarray", "torch.from_numpy"]),
         (lambda: torch.ones(3), [], ["given no tensor", "it takes no arguments"]),
-        (lambda x: x & 3, [HALF.int()], ["bitwise_and", "which have no bits", "leave this step"]),
         (lambda x: x << 1, [HALF.int()], ["__lshift__", "which have no bits"]),
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), [IMAGE], ["between el"]),
         (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), [IMAGE], ["upsample_bicub"]),

@@ -72,6 +72,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     # Kernels as operators of torch.
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph", "networks"),
+    # Anybody's own kernel: read by the front end, judged by what judges ours.
+    "checking": ("ugraph", "axioms", "verify", "runtime", "frontend", "formatting"),
     # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
     "dynamo": (
         "ugraph",
@@ -120,6 +122,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "markupsafe": ("report",),
     "pygments": ("report",),
     "torch": (
+        "checking",
         "networks",
         "verify",
         "codegen",

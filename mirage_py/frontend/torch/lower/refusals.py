@@ -79,9 +79,10 @@ _PRODUCTS = Refusal(
     "use exp(sum(log(x))) where x > 0, or leave it to torch",
 )
 
-_INTERPOLATIONS = (
-    "linear1d", "bilinear2d", "bicubic2d", "trilinear3d",
-    "nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa",
+_RESAMPLING = (
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "grid_sampler_2d", "grid_sampler_3d",
 )  # fmt: skip
 
 REFUSALS: dict[str, Refusal] = {
@@ -100,10 +101,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("atan2",), _PERIODIC),
     **dict.fromkeys(RECURRENT, _RECURRENT),
-    **dict.fromkeys([f"upsample_{kind}" for kind in _INTERPOLATIONS], _RESAMPLES),
-    **dict.fromkeys([f"_upsample_{kind}" for kind in _INTERPOLATIONS], _RESAMPLES),
-    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), _RESAMPLES),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), _BITS),
+    **dict.fromkeys(_RESAMPLING, _RESAMPLES),
     **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), _BITS),
     **dict.fromkeys(("__lshift__", "__rshift__"), _BITS),
     **dict.fromkeys(("_to_sparse", "quantize_per_tensor", "quantize_per_channel"), _LAYOUT),

@@ -168,10 +168,6 @@ def dropped_attention(x):
     return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)  # here
 
 
-def a_wrong_shape(x):
-    return x @ x  # here
-
-
 FUNCTIONS = [
     fn for fn in list(globals().values()) if inspect.isfunction(fn) and fn.__module__ == __name__
 ]
