@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test quick nightly docs mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
+.PHONY: setup demo test quick nightly docs gallery mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -84,6 +84,9 @@ docs: $(READY) ## build the documentation as a site, into site/; warnings and de
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(PIP) --no-build-isolation -e ".[docs]"
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
+gallery: $(READY) ## reports of the examples, a whole model and the suite, into gallery/; needs no GPU
+	@$(RUN) benchmarks.gallery gallery
+
 check: lint types ## what a reviewer runs first
 
 lint: $(READY) ## ruff: rules and format
@@ -94,7 +97,7 @@ types: $(READY) ## mypy, strict
 	@$(RUN) mypy
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) bench-out sanitize-out demo-out fuzz-out site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) bench-out sanitize-out demo-out fuzz-out gallery site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.

@@ -19,6 +19,7 @@ class Canvas:
         self.width, self.height = width, height
         self.title, self.name = title, name
         self._elements: list[str] = []
+        self._has_links = False
 
     def add(self, tag: str, content: str = "", /, **attributes: object) -> None:
         """One element; ``class_`` is its class, underscores in names are hyphens."""
@@ -39,6 +40,7 @@ class Canvas:
     @contextmanager
     def group(self, tag: str = "g", tip: str = "", **attributes: object) -> Iterator[None]:
         """What is drawn inside belongs together; ``tip`` is shown on hovering."""
+        self._has_links |= tag == "a"
         self._elements.append(f"<{tag}{_given(attributes)}>")
         if tip:
             self.add("title", tip)
@@ -48,11 +50,13 @@ class Canvas:
     def markup(self, *, standalone: bool = False) -> Markup:
         """The picture; ``standalone`` with the colours that a report's page would give it."""
         width, height = _n(self.width), _n(self.height)
+        # An image hides what is inside of it from readers, links too.
+        role = "group" if self._has_links else "img"
         style = f"<style>{picture_style()}</style>" if standalone else ""
         # Every text in it was escaped as it was added.
         return Markup(
             f'<svg xmlns="http://www.w3.org/2000/svg" class="mp-picture mp-{self.name}" '
-            f'role="img" aria-label="{escape(self.title)}" width="{width}" height="{height}" '
+            f'role="{role}" aria-label="{escape(self.title)}" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}">{style}' + "".join(self._elements) + "</svg>"
         )
 
