@@ -142,6 +142,7 @@ def _answers(
         "measured": "Yes: timed on this GPU beside its peers, in one run",
         "predicted": "No: predicted by the cost model; no GPU was used",
     }.get(found.source, "Not recorded")
+    gpu = found.target + (": the target of the prediction" if found.is_predicted else "")
     kernels = ugraph.kernels if ugraph else ()
     names = "; ".join(f"{k.name}: {k.description.title}" for k in kernels) or "None of ours runs"
     single = why_not_one_kernel(
@@ -155,7 +156,7 @@ def _answers(
         ("How much faster?", times, "peers", "All times"),
         ("Against what?", against, "peers", "All peers"),
         ("Is it measured?", measured, "timeline", "How it was made"),
-        ("On which GPU?", found.target, "machine", "Machine and versions"),
+        ("On which GPU?", gpu, "machine", "Machine and versions"),
         ("Is it proved?", evidence.proved, "checks", "What was checked"),
         ("What may still be wrong?", limits + more, "limits", "All of it"),
         ("Which kernel does what?", names, "ugraph", "µGraph and code"),

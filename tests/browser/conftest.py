@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: one for the session; without it these tests are skipped."""
+"""Debian's Chromium, driven by Playwright: one for the session; tests are skipped without it."""
 
 from __future__ import annotations
 
