@@ -32,7 +32,7 @@ def node_lines(plan: Plan, sources: Mapping[str, str]) -> dict[tuple[str, int], 
     found: dict[tuple[str, int], int] = {}
     for block, own in zip(blocks, typed, strict=True):
         lines = sources[block.name].splitlines()
-        begin = next((n for n, text in enumerate(lines) if _BEGINS[plan.backend] in text), 0)
+        begin = _body(lines, _BEGINS[plan.backend])
         places = _places(own, lines, begin)
         same = _same_nodes(block.nodes, own.block.nodes)
         at = {n: places[same[n]] for n in same if same[n] in places}
@@ -42,6 +42,13 @@ def node_lines(plan: Plan, sources: Mapping[str, str]) -> dict[tuple[str, int], 
                 at.update({n: min(shown)} if shown else {})
         found.update({(block.name, n): line for n, line in at.items()})
     return found
+
+
+def _body(lines: Sequence[str], sign: str) -> int:
+    """The first line after a kernel's parameters."""
+    head = next((n for n, text in enumerate(lines) if sign in text), 0)
+    ends = (n for n in range(head, len(lines)) if lines[n].rstrip().endswith((") {", "):")))
+    return next(ends, head) + 1
 
 
 def _places(typed: TypedBlock, lines: Sequence[str], begin: int) -> dict[int, int]:
