@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 
-from egglog import bindings as egg
-
 from mirage_py.axioms.laws.registry import laws_in_force
+from mirage_py.axioms.saturation.bindings import egg
 from mirage_py.axioms.saturation.language import (
     EXTENT_TABLE,
     HERE,

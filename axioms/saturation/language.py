@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from egglog import bindings as egg
-
+from mirage_py.axioms.saturation.bindings import egg
 from mirage_py.axioms.terms.term import REDUCTIONS, Term, subterms
 
 # Names of egglog's tables; the suffix keeps them apart from its primitives ("exp", "max"), and from

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from egglog import bindings as egg
-
+from mirage_py.axioms.saturation.bindings import egg
 from mirage_py.axioms.saturation.commands import (
     DEPENDENCE_TABLE,
     MAX_AXES,

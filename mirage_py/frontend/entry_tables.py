@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Mapping
@@ -25,6 +26,8 @@ from mirage_py.reasons import Served, Server
 from mirage_py.shapes.dispatch import Row
 from mirage_py.shapes.policy import STATIC
 from mirage_py.shapes.predicate import SizePredicate
+
+log = logging.getLogger("mirage_py.frontend")
 
 # Exact sizes whose row of a dispatch table is remembered.
 _MOST_ROWS = 4096
@@ -118,6 +121,7 @@ class EntryTables:
             instead = self._preparation.instead(self._name, call, error, is_sized=is_sized)
         entry = Entry(signature, Served(Server.EAGER, why_failed(error)), instead=instead)
         self._entries[key] = entry
+        log.info("%s%s", self._name, entry)
         if instead is not None:  # which says what serves when it is called
             return entry
         # Which signature it is the dispatch table says; where many are refused for one reason,
@@ -167,6 +171,7 @@ class EntryTables:
         except Exception as error:  # noqa: BLE001
             return self.refused(call, key, error, in_parts=True)
         self._entries[key] = entry
+        log.info("%s%s", self._name, entry)
         return entry
 
     def _refused_in_graph(self, call: Call, key: Hashable) -> Found:

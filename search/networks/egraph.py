@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from egglog import bindings as egg
-
+from mirage_py.axioms.saturation.bindings import egg
 from mirage_py.networks.operators.operator import AttributeValue, operator
 from mirage_py.networks.operators.tensor_type import TensorType
 

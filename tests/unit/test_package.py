@@ -50,8 +50,9 @@ import importlib.abc, sys
 
 class Blocker(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        blocked = ("egglog", "mirage_py.search", "mirage_py.axioms", "mirage_py.frontend",
-                   "mirage_py.pipeline.pipeline", "click", "rich")
+        blocked = ("egglog", "lark", "platformdirs", "IPython", "ipywidgets", "anywidget",
+                   "black", "opentelemetry", "mirage_py.search", "mirage_py.axioms",
+                   "mirage_py.frontend", "mirage_py.pipeline.pipeline", "click", "rich")
         if any(name == b or name.startswith(b + ".") for b in blocked):
             raise ImportError(f"{name} is blocked")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Say why a result is equal, how it was found, what was rejected.")
-@click.argument("subject", metavar="ARTIFACT|SPEC")
+@click.argument("subject", metavar="ARTIFACT|SPEC", type=click.Path())
 @click.option(
     "--target",
     type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),

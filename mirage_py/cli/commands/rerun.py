@@ -19,7 +19,7 @@ _MOST_LINES = 40
 
 
 @click.command(short_help="Check and time an artifact again whose kernels were edited.")
-@click.argument("folder", metavar="ARTIFACT")
+@click.argument("folder", metavar="ARTIFACT", type=click.Path())
 @click.option(
     "--seed", type=Seed(), default=0, show_default=True, help="Seed of the random inputs."
 )

@@ -19,7 +19,7 @@ BACKENDS = tuple(_NAMES)
 
 
 @click.command(short_help="Print an artifact or µGraph as text, picture, Triton or CUDA.")
-@click.argument("subject", metavar="ARTIFACT|UGRAPH")
+@click.argument("subject", metavar="ARTIFACT|UGRAPH", type=click.Path())
 @click.option(
     "--as",
     "form",

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 @click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
-@click.argument("spec", metavar="SPEC")
+@click.argument("spec", metavar="SPEC", type=click.Path())
 @click.option(
     "--target",
     type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),

@@ -18,8 +18,8 @@ DIFFERENT = 4
 
 
 @click.command(short_help="Check over finite fields that two programs or µGraphs are equal.")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=click.Path())
+@click.argument("b", metavar="B", type=click.Path())
 @click.option(
     "--trials",
     type=click.IntRange(min=1),

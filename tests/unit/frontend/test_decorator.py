@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 
@@ -478,3 +479,13 @@ def test_torch_compile_takes_the_arguments_of_a_call(monkeypatch):
     # One for each signature, the function inside of it called as the user calls it.
     assert len(compiled) == 2
     assert served.entry(X, W).served.by is Server.TORCH_COMPILE
+
+
+def test_what_serves_a_signature_is_logged(optimised, caplog):
+    def twice(x):
+        return x * 2
+
+    with caplog.at_level(logging.INFO, logger="mirage_py.frontend"):
+        optimised(twice)(X)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("twice(x: f32[4, 6] on cpu) -> ")

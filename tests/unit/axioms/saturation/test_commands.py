@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from egglog import bindings as egg
 
 from mirage_py.axioms.laws.registry import laws_in_force
 from mirage_py.axioms.saturation import saturate as saturate_module
+from mirage_py.axioms.saturation.bindings import egg
 from mirage_py.axioms.saturation.commands import Command, commands
 from mirage_py.axioms.saturation.saturate import saturate
 from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.axioms.terms.law import RINGS, Ring
 from mirage_py.axioms.terms.term import ARITY, REDUCTIONS, Term, apply, const, leaf, reduce
+from mirage_py.errors import UnsupportedError
 
 X, Y, Z, M = (leaf(name) for name in "XYZM")
 LEAVES = {"X": ("b.t", "k.l", "k.t"), "Y": ("b.t",), "Z": ("k.l", "k.t"), "M": ("b.t",)}
@@ -81,3 +84,10 @@ def test_tables_do_not_depend_on_what_was_saturated_before():
         assert [table_of(*roots) for roots in sequence] == alone
     for roots, table in zip(sequence, alone, strict=True):
         assert table.roots == tuple(table.class_of(root) for root in roots)
+
+
+def test_without_egglog_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "egglog", None)
+    monkeypatch.delitem(sys.modules, "mirage_py.axioms.saturation.bindings")
+    with pytest.raises(UnsupportedError, match=r"pip install 'mirage-py\[search\]'"):
+        importlib.import_module("mirage_py.axioms.saturation.bindings")

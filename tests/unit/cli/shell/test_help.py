@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
+from click.shell_completion import BashComplete
 
 from mirage_py import __version__
 from mirage_py.cli.shell.group import COMMANDS
@@ -81,3 +83,16 @@ def test_an_unknown_command(cli, given: str, said: str):
     outcome = cli(given, "x.math")
     assert outcome.code == 2
     assert f"No such command '{given}': {said}" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("sup", "plain,superoptimize"), ("superoptimize --effo", "plain,--effort"),
+     ("superoptimize --effort q", "plain,quick"), ("verify exam", "file,exam")],
+)  # fmt: skip
+def test_completion(words: str, completed: str):
+    group = importlib.import_module("mirage_py.cli.shell.group").mirage_py
+    *before, last = words.split()
+    complete = BashComplete(group, {}, "mirage-py", "_MIRAGE_PY_COMPLETE")
+    found = complete.get_completions(before, last)
+    assert completed in [complete.format_completion(item) for item in found]
