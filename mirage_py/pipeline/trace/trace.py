@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mirage_py.errors import InputError
-from mirage_py.pipeline.trace.page import Link, index_page, stage_page
 from mirage_py.pipeline.trace.stage import Stage
+
+if TYPE_CHECKING:
+    from mirage_py.pipeline.trace.page import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,6 @@ class _Written:
     file: str
     stage: Stage
     seconds: float
-
-    @property
-    def link(self) -> Link:
-        return Link(f"{self.file}.html", self.stage.name, self.stage.title)
 
 
 class Trace:
@@ -79,15 +78,19 @@ class Trace:
             self._write_index()
 
     def _write_page(self, one: _Written, before: _Written | None, after: _Written | None) -> None:
-        links = (None if w is None else w.link for w in (before, after))
+        # Not above: requests have a trace, and `--help` loads them.
+        from mirage_py.pipeline.trace.page import stage_page
+
+        links = (None if w is None else _link(w) for w in (before, after))
         self._write(f"{one.file}.html", stage_page(one.stage, f"{one.file}.txt", *links))
 
     def _write_index(self) -> None:
-        rows = [(w.link, w.stage.summary, w.seconds) for w in self._written]
+        from mirage_py.pipeline.trace.page import index_page
+
+        rows = [(_link(w), w.stage.summary, w.seconds) for w in self._written]
         self._write("index.html", index_page(rows, self._ending))
 
     def _write(self, name: str, text: str) -> None:
-        # Not above: requests have a trace, and `--help` loads them.
         from mirage_py.runtime.base.atomic import write_text
 
         assert self.folder is not None
@@ -101,3 +104,9 @@ class Trace:
                 why=error.strerror or str(error),
                 repair="make room, or name another folder (--trace-stages, MIRAGE_PY_DUMP)",
             ) from error
+
+
+def _link(one: _Written) -> Link:
+    from mirage_py.pipeline.trace.page import Link
+
+    return Link(f"{one.file}.html", one.stage.name, one.stage.title)

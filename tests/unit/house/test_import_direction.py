@@ -54,6 +54,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "search",
         "runtime",
         "result",
+        "report",
         "cache",
         "networks",
     ),

@@ -37,7 +37,8 @@ class Page(HTMLParser):
         if tag == "a" and "rel" in held:
             self.links[str(held["rel"])] = str(held["href"])
         self.loaded += [str(held[a]) for a in ("src", "data") if a in held]
-        self.loaded += [str(held["href"])] if tag == "link" else []
+        outside = tag == "link" and held["href"] != "data:,"
+        self.loaded += [str(held["href"])] if outside else []
 
     def handle_data(self, data: str) -> None:
         self.text += data
