@@ -10,8 +10,9 @@ from mirage_py.formatting.diagnosis import diagnose
 from mirage_py.formatting.funnel import RULES, code_of
 from mirage_py.questions.answer import Answer, Basis, Fact
 from mirage_py.questions.question import OfBackEnd, OfKind
-from mirage_py.questions.subject import EQUAL_US, Subject, Tried
-from mirage_py.questions.tried_plans import Matches, answer_sort, dropped_facts, of_sort
+from mirage_py.questions.searched import searched
+from mirage_py.questions.subject import Subject, Tried
+from mirage_py.questions.tried_plans import Matches, answer_sort
 from mirage_py.reasons import Code
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.search.space.variants import MIN_SPLIT_EXTENT, nominal_splits
@@ -50,37 +51,7 @@ def _answer(question: str, subject: Subject, matches: Matches, asked: OfKind | N
         rules = (*found, *_impossible(subject, asked), *_pruned(search, asked))
         verdict = "The search found no family of that kind."
         return Answer(question, verdict, rules, _repairs(search))
-    return _searched(question, subject, matches, found)
-
-
-def _searched(question: str, subject: Subject, matches: Matches, found: tuple[Fact, ...]) -> Answer:
-    """From a search that is run now: the report lists the plans near the best alone."""
-    again = subject.search_again()
-    passed, dropped = of_sort(subject, matches, again)
-    best_us = again["best"]["time_us"]
-    count = len(again["candidates"])
-    drops = tuple(dropped_facts(dropped))
-    if not passed:
-        text = (
-            f"none is among the {count} plans that the cost model ranks highest, of which "
-            f"the best is predicted to take {best_us:.2f} us"
-        )
-        verdict = "Its plans do not fit the target, or take several times as long as the best."
-        return Answer(question, verdict, (*found, Fact(text, Basis.SEARCH), *drops))
-    first = passed[0]
-    assert first.time_us is not None
-    gap = first.time_us - best_us
-    text = (
-        f"{first.what}: {first.time_us:.2f} us predicted, the best of {count} plans "
-        f"{best_us:.2f} us"
-    )
-    fact = Fact(text, Basis.SEARCH)
-    if gap < EQUAL_US:
-        verdict = "The cost model predicts it to be as fast."
-        return Answer(question, verdict, (*found, fact), ("measure it, or --effort full",))
-    verdict = f"It is predicted to be slower, by {gap / best_us:.1%}."
-    change = f"its prediction would have to fall by {gap:.2f} us"
-    return Answer(question, verdict, (*found, fact), (change,))
+    return searched(question, subject, matches, found)
 
 
 def _name(asked: OfKind) -> str:

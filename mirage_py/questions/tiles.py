@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from mirage_py.questions.answer import Answer, Basis, Fact
 from mirage_py.questions.question import OfTile, blocks_of
+from mirage_py.questions.searched import searched
 from mirage_py.questions.subject import Subject, Tried
 from mirage_py.questions.tried_plans import answer_sort
 from mirage_py.questions.variations import with_kernel
@@ -94,14 +95,15 @@ def _untiled(question: str, subject: Subject, asked: OfTile) -> Answer:
     """The dimension is whole in every block of the result, or in no block at all."""
     kernels = [b.name for _, b in blocks_of(subject) if any(asked.dim in n.dims for n in b.nodes)]
     where = f"whole in each block of {', '.join(kernels)}" if kernels else "in no kernel of ours"
-    kind = f"as a {asked.where} " if asked.where else ""
     text = f"{asked.dim} = {subject.program.sizes.get(asked.dim, '?')} is {where}"
     if asked.where and any(_with_tile(b, replace(asked, where="")) for _, b in blocks_of(subject)):
         text = f"no {asked.where} of the result is over {asked.dim}"
-    stored = answer_sort(question, subject, lambda t: _has_tile(t, asked))
-    facts = (Fact(text, Basis.REPORT), *(stored.facts if stored else ()))
-    verdict = f"The result has no tile of {asked.dim} {kind}to change."
-    other = (
-        stored.changes if stored else ("another kind of kernel: ask why not one of another kind",)
-    )
-    return Answer(question, verdict, facts, other)
+    fact = Fact(text, Basis.REPORT)
+
+    def matches(tried: Tried) -> bool:
+        return _has_tile(tried, asked)
+
+    stored = answer_sort(question, subject, matches)
+    if stored is None:
+        return searched(question, subject, matches, (fact,))
+    return replace(stored, facts=(fact, *stored.facts))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mirage_py.pipeline.trace.stage import Stage
 from mirage_py.report.page.page import render
 
-# Of a stage with hundreds of plans the text file has them all.
-_MOST_ITEMS = 60
+# Of each sort; of a stage with hundreds of plans the text file has them all.
+_MOST_ITEMS = 40
 _INDEX = "index.html"
 _Way = tuple[str, str, str]
 
@@ -25,14 +25,14 @@ class Link:
 
 def stage_page(stage: Stage, text_file: str, before: Link | None, after: Link | None) -> str:
     """The page of a stage between two others."""
-    items = stage.changed_first
+    shown = stage.changed_first(_MOST_ITEMS)
     return render(
         "stage.html.j2",
         title=stage.title,
         stage=stage,
         text_file=text_file,
-        shown=items[:_MOST_ITEMS],
-        left=max(0, len(items) - _MOST_ITEMS),
+        shown=shown,
+        left=len(stage.items) - len(shown),
         ways=tuple(_ways(before, after)),
     )
 

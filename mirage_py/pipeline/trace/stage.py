@@ -29,14 +29,19 @@ class Item:
         return tuple(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
 
     @property
-    def verdict(self) -> str:
-        """What became of it, in a word or two."""
+    def sort(self) -> str:
+        """What became of it, in a word."""
         if self.dropped:
             return "dropped"
         if self.before is None:
             return "new"
-        if self.before == self.text:
-            return "same"
+        return "same" if self.before == self.text else "changed"
+
+    @property
+    def verdict(self) -> str:
+        """What became of it, with the number of lines."""
+        if self.sort != "changed":
+            return self.sort
         changed = sum(line[0] in "+-" for line in self.changes)
         return f"{changed} lines changed" if changed > 1 else "1 line changed"
 
@@ -52,16 +57,14 @@ class Stage:
     items: tuple[Item, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def changed_first(self) -> tuple[Item, ...]:
-        """Items that changed, then new ones, then what was dropped, then those that stayed."""
-
-        def place(item: Item) -> int:
-            if item.dropped:
-                return 2
-            return 1 if item.before is None else 0 if item.before != item.text else 3
-
-        return tuple(sorted(self.items, key=place))
+    def changed_first(self, most: int) -> tuple[Item, ...]:
+        """Items that changed, then new ones, then what was dropped, then those that stayed: at most
+        so many of each.
+        """
+        found: list[Item] = []
+        for sort in ("changed", "new", "dropped", "same"):
+            found += [item for item in self.items if item.sort == sort][:most]
+        return tuple(found)
 
     @property
     def text(self) -> str:
@@ -75,8 +78,7 @@ class Stage:
         """How many there are of each verdict."""
         counts: dict[str, int] = {}
         for item in self.items:
-            word = "changed" if "changed" in item.verdict else item.verdict
-            counts[word] = counts.get(word, 0) + 1
+            counts[item.sort] = counts.get(item.sort, 0) + 1
         return ", ".join(f"{count} {word}" for word, count in counts.items()) or "nothing"
 
 

@@ -37,7 +37,7 @@ Y[b, n] = sum[d]( X[b, d] * W[d, n] ) / sqrt( mean[d](X[b, d]^2) + 1e-6 )
 def searched() -> Subject:
     """A normed matmul as the cost model ranks it; searching again costs nothing."""
     program = parse(SPEC, name="normed")
-    result = rank_plans(program, H200, Request("h200", "triton", "quick", 4.0)).predicted()
+    result = rank_plans(program, H200, Request("h200", "triton")).predicted()
     report = json.loads(json.dumps(result.document()))
     return Subject(program, result.plan, report, lambda: report, "normed.mirage")
 
@@ -169,6 +169,18 @@ def test_a_kind_beyond_the_report_is_searched(artifact: Subject):
     best = min(c["time_us"] for c in report["candidates"] if "split" in c["kind"])
     assert f"{best:.2f} us predicted, the best of" in searched.text
     assert answer.verdict.startswith("It is predicted to be slower, by")
+
+
+def test_a_tile_that_the_result_has_not_is_searched(artifact: Subject):
+    none = why_not(artifact, "loop n 64")
+    assert none.facts[0].text == "no loop of the result is over n"
+    assert [f.code for f in none.facts] == ["", "", "hopeless"]
+    report = dict(artifact.report)
+    looped = {**report["candidates"][0], "tiles": "grid b by 16; loop n by 64", "time_us": 1e3}
+    report["candidates"] = [*report["candidates"], looped]
+    answer = why_not(replace(artifact, search_again=lambda: report), "loop n 64")
+    assert answer.facts[1].basis is Basis.SEARCH
+    assert "loop n by 64: 1000.00 us predicted" in answer.facts[1].text
 
 
 def test_a_kind_that_cannot_be_names_its_rule(artifact: Subject):

@@ -92,7 +92,9 @@ def test_changed_items_come_first_and_dropped_ones_say_why():
     dropped = Item("dropped", "a\n", "a\n", dropped="it <overflows>")
     changed = Item("changed", "a\nc\n", "a\nb\n")
     stage = Stage("s", "S", (same, dropped, Item("new", "n\n"), changed))
-    assert [i.title for i in stage.changed_first] == ["changed", "new", "dropped", "same"]
+    assert [i.title for i in stage.changed_first(9)] == ["changed", "new", "dropped", "same"]
+    twice = Stage("s", "S", (changed, dropped, dropped, changed))
+    assert [i.title for i in twice.changed_first(1)] == ["changed", "dropped"]
     assert changed.changes == ("@@ -2 +2 @@", "-b", "+c")
     assert changed.verdict == "2 lines changed"
     assert stage.summary == "1 same, 1 dropped, 1 new, 1 changed"
