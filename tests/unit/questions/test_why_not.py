@@ -8,6 +8,7 @@ import pytest
 from mirage_py.errors import FormatError, InputError
 from mirage_py.frontend.spec.parse import parse
 from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.pipeline.selection import time_budget
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.questions.answer import Basis
 from mirage_py.questions.question import (
@@ -37,7 +38,9 @@ Y[b, n] = sum[d]( X[b, d] * W[d, n] ) / sqrt( mean[d](X[b, d]^2) + 1e-6 )
 def searched() -> Subject:
     """A normed matmul as the cost model ranks it; searching again costs nothing."""
     program = parse(SPEC, name="normed")
-    result = rank_plans(program, H200, Request("h200", "triton")).predicted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(time_budget.PLANS, "quick", 40)
+        result = rank_plans(program, H200, Request("h200", "triton")).predicted()
     report = json.loads(json.dumps(result.document()))
     return Subject(program, result.plan, report, lambda: report, "normed.mirage")
 
