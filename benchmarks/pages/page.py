@@ -63,12 +63,9 @@ def suite_table(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def summary_table(document: Mapping[str, Any]) -> str:
-    """The paper's programs, one line a cell, and geometric means over them."""
+def summary(document: Mapping[str, Any]) -> str:
+    """Geometric means over the paper's programs, in a sentence."""
     rows = [row for row in document["rows"] if key_of(row) in PAPER]
-    rows.sort(key=lambda row: PAPER.index(key_of(row)))
-    lines = [_line(_HEAD), _line(("---", *["---:"] * 7))]
-    lines += [_line(_cells(row)[: len(_HEAD)]) for row in rows]
     means = [
         f"{name} {geomean(found):.2f}x"
         for name, found in (
@@ -79,9 +76,7 @@ def summary_table(document: Mapping[str, Any]) -> str:
         )
         if found
     ]
-    return "\n".join(
-        [*lines, "", f"Geometric means over these {len(rows)} cells: {', '.join(means)}."]
-    )
+    return f"Geometric means over the {len(rows)} rows of the paper's programs: {', '.join(means)}."
 
 
 def _over(rows: Iterable[Row], names: Sequence[str] | None) -> list[float]:
@@ -170,7 +165,7 @@ def main(results: Path) -> None:
     for path, mark, text in (
         (ROOT / "docs/notes/h200.md", "suite", suite_table(document)),
         (ROOT / "docs/notes/h200.md", "ahead", ahead.table(winners["lines"])),
-        (ROOT / "README.md", "results", summary_table(document)),
+        (ROOT / "README.md", "results", summary(document)),
         *((ROOT / "docs/notes/cuda.md", mark, text) for mark, text in cuda_page.tables(results)),
         *_whole_models(results),
     ):

@@ -171,10 +171,9 @@ def test_the_diagram_names_real_files():
     assert [name for name in drawn if not (ROOT / name).exists()] == []
 
 
-def test_the_readme_names_seven_files_to_read():
-    listed = re.search(
-        r"^## Read these 7 files\n(.*?)^## ", prose("README.md"), re.MULTILINE | re.DOTALL
-    )
+def test_the_architecture_names_seven_files_to_read():
+    page = prose("docs/explanation/architecture.md")
+    listed = re.search(r"^## Read these 7 files\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     assert listed is not None
     assert len(re.findall(r"^\d\. \[`", listed[1], re.MULTILINE)) == 7
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages.page import CHART, PAPER, ROOT, WHOLE_MODELS_FILE, suite_table, summary_table
+from benchmarks.pages.page import CHART, PAPER, ROOT, WHOLE_MODELS_FILE, suite_table, summary
 from benchmarks.report import ahead
 from benchmarks.report.marks import filled
 from benchmarks.report.record import read_document
@@ -27,7 +27,7 @@ def between(path: Path, mark: str) -> str:
 def test_the_documents_show_the_committed_results():
     document = read_document(RESULTS / "h200-suite.json")
     assert between(ROOT / "docs/notes/h200.md", "suite") == suite_table(document)
-    assert between(ROOT / "README.md", "results") == summary_table(document)
+    assert between(ROOT / "README.md", "results") == summary(document)
     assert CHART.read_text(encoding="utf-8") == speedup_chart(document)
     winners = json.loads((RESULTS / "ahead.json").read_text(encoding="utf-8"))
     assert between(ROOT / "docs/notes/h200.md", "ahead") == ahead.table(winners["lines"])
@@ -69,10 +69,9 @@ def test_wins_and_losses():
     assert lines[0][1:8] == ["10.0", "cublas", "15.0", "1.50x", "4.00x", "-", "50 %"]
     assert lines[2][4] == "**0.80x**"
     assert lines[0][9] == "n 64, loop d 128, 4 warps, 3 stages, TMA; library matmul |"
-    short = summary_table({"rows": rows})
-    assert "gqa-b1" in short
-    assert "other" not in short
-    assert "1 cells: the best of eager, torch.compile in both modes and SDPA 2.00x" in short
+    short = summary({"rows": rows})
+    assert "the 1 rows of the paper's programs: " in short
+    assert "the best of eager, torch.compile in both modes and SDPA 2.00x" in short
     assert "the best of all peers 1.50x" in short
 
 
