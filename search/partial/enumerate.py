@@ -148,8 +148,8 @@ class _Trial:
         """The operands of the mutant's operator."""
         if variant.copies > 1:
             x = FieldArray(np.concatenate([x.p] * variant.copies, 1), None)
-        if variant.dense:
-            w = _dense(w, self._node["groups"])
+        if variant.merged > 1:
+            w = _merged(w, self._node["groups"], variant.merged)
         return [w, x] if variant.swapped else [x, w]
 
     def _result_shape(
@@ -158,8 +158,7 @@ class _Trial:
         (rows, *more), (first, *rest) = shapes
         if variant.copies > 1:
             more[0] *= variant.copies
-        if variant.dense:
-            rest[0] *= self._node["groups"]
+        rest[0] *= variant.merged
         pair = [TensorType((rows, *more)), TensorType((first, *rest))]
         try:
             (kind,) = self._row.result_types(pair[::-1] if variant.swapped else pair, attributes)
@@ -185,7 +184,7 @@ class _Trial:
 
 
 def _is_plain(recipe: Recipe, attributes: dict[str, Any], node: Node) -> bool:
-    moved = any(recipe.operands) or recipe.copies > 1 or recipe.dense or recipe.swapped
+    moved = any(recipe.operands) or recipe.copies > 1 or recipe.merged > 1 or recipe.swapped
     return not moved and attributes == node.values
 
 
@@ -221,8 +220,9 @@ def _variants(node: Node, factors: Sequence[int]) -> Iterator[Recipe]:
         yield replace(plain, swapped=True)
         return
     yield replace(plain, copies=2)
-    if node["groups"] > 1:
-        yield replace(plain, dense=True)
+    for merged in (2, 4):
+        if node["groups"] % merged == 0:
+            yield replace(plain, merged=merged)
     known = {name: node[name] for name in ("stride", "padding", "dilation")}
     rank = len(known["stride"])
     seen: dict[tuple[tuple[str, tuple[int, ...]], ...], None] = {}
@@ -251,10 +251,11 @@ def _steps(numbers: Sequence[int], factors: Sequence[int]) -> Iterator[tuple[int
                 yield s, p, d
 
 
-def _dense(w: FieldArray, groups: int) -> FieldArray:
-    rows, channels = w.shape[0] // groups, w.shape[1]
-    whole = np.zeros((w.shape[0], groups * channels, *w.shape[2:]), dtype=np.int64)
-    for n in range(groups):
-        part = slice(n * rows, (n + 1) * rows)
-        whole[part, n * channels : (n + 1) * channels] = w.p[part]
-    return FieldArray(whole, None)
+def _merged(w: FieldArray, groups: int, merged: int) -> FieldArray:
+    rows, channels, *rest = w.shape
+    apart = w.p.reshape(groups // merged, merged, rows // groups, channels, *rest)
+    shape = (*apart.shape[:3], merged * channels, *rest)
+    whole = np.zeros(shape, dtype=np.int64)
+    for n in range(merged):
+        whole[:, n, :, n * channels : (n + 1) * channels] = apart[:, n]
+    return FieldArray(whole.reshape(rows, merged * channels, *rest), None)

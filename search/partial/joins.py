@@ -114,7 +114,7 @@ def _matching(graph: Graph, small: Graph, seed: int) -> Iterator[tuple[Recipe, .
             return
         whole = Region.of(graph, [number]).graph(graph)
         exact = [f.recipe for f in found_recipes(whole, least_share=1.0, seed=seed)]
-        moved = [r for r in exact if r.copies == 1 and not r.dense][:_RECIPES]
+        moved = [r for r in exact if r.copies == r.merged == 1][:_RECIPES]
         known: dict[object, Recipe] = {}
         for recipe in [_PLAIN, *moved]:
             known.setdefault(_kind(few, recipe), recipe)

@@ -17,13 +17,17 @@ from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.networks.ir.regions import Region, with_replacement
+from mirage_py.networks.operators import operator, products
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.enumerate import found_recipes, is_mutable
 from mirage_py.search.partial.joins import found_joins
-from mirage_py.search.partial.recipe import Mutant, of_shape, with_inputs, work
+from mirage_py.search.partial.recipe import Mutant, mutant_graph, of_shape, with_inputs, work
 from mirage_py.search.partial.restricted import parts_of, restricted
 from mirage_py.search.partial.small_sizes import small_graph
 from mirage_py.search.partial.verified import Evidence, verified
+
+# Channels that tensor cores take at once.
+_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,12 @@ def mutations(
     uncorrected: bool = False,
     seed: int = 0,
 ) -> list[Mutation]:
-    """Verified mutations of a graph, those with the fewest products first.
+    """Verified mutations of a graph, those with the least work for tensor cores first.
 
     The graph is one convolution or product, or several that do not read each other's results and
     are joined to one. ``rounds`` is how many recipes may follow each other in one. Mutants with
     more than ``most_wrong`` of a result wrong, or that the field test does not find equal, are left
-    out.
+    out; of those that ask a library for the same, all but the first.
     """
     mutants: Iterable[Mutant] = ()
     if is_mutable(graph):
@@ -114,11 +118,18 @@ def mutations(
     elif len(graph.nodes) > 1:
         mutants = found_joins(graph, seed=seed)
     sized: list[tuple[int, Mutant]] = []
+    seen = {_calls(graph): None}
     for mutant in mutants:
         try:
+            # Another layout of what a library already computes so is no gain.
+            calls = _calls(mutant_graph(graph, mutant))
+            if calls in seen:
+                continue
+            seen[calls] = None
             boxes = wrong_boxes(graph, mutant, seed=seed)
             if all(wrong.share <= most_wrong for wrong in boxes):
-                sized.append((work(corrected_graph(graph, mutant, boxes)), mutant))
+                changed = corrected_graph(graph, mutant, boxes)
+                sized.append((work(changed, step=_STEP), mutant))
         except (InputError, UnsupportedError):
             continue
     # Of equal work the mutant that was found first, which agrees more.
@@ -134,6 +145,16 @@ def mutations(
         if tried.evidence is None or tried.evidence.equal:
             result.append(tried)
     return result
+
+
+def _calls(graph: Graph) -> tuple[object, ...]:
+    """What a library is asked for: operators with attributes and types of operands, in order."""
+    calls = [
+        (node.operator, node.attributes, tuple(graph.type_of(v) for v in node.inputs))
+        for node in graph.nodes
+        if operator(node.operator).linear == products.LINEAR
+    ]
+    return tuple(calls)
 
 
 def mutated_networks(graph: Graph, **options: Any) -> Iterator[tuple[int, Mutation, Graph]]:

@@ -16,24 +16,21 @@ from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import Graph, Value
 from mirage_py.search.partial.layout import Layout, Move, layout_after
 
-# A weight of groups is so many times as large without them.
-_MOST_GROUPS = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """``operands`` and ``result`` are moves from the program's layout to the mutant's.
 
     ``settings`` are attributes that change. ``copies`` repeats the first operand along its
-    channels, so many times, for so many times more groups; ``dense`` fills the weight of groups
-    with zeros, for one group. ``swapped`` exchanges the operands of a product.
+    channels, so many times, for so many times more groups; ``merged`` makes so many groups one,
+    with zeros in the weight. ``swapped`` exchanges the operands of a product.
     """
 
     operands: tuple[tuple[Move, ...], ...]
     result: tuple[Move, ...]
     settings: tuple[tuple[str, tuple[int, ...]], ...] = ()
     copies: int = 1
-    dense: bool = False
+    merged: int = 1
     swapped: bool = False
 
     def __str__(self) -> str:
@@ -44,7 +41,7 @@ class Recipe:
         ]
         parts += [f"{name} = {value}" for name, value in self.settings]
         parts += [f"{self.copies} copies in groups"] * (self.copies > 1)
-        parts += ["one group, zeros in the weight"] * self.dense
+        parts += [f"{self.merged} groups as one"] * (self.merged > 1)
         parts += ["operands exchanged"] * self.swapped
         if self.result:
             parts.append(f"result: {'; '.join(map(str, self.result))}")
@@ -58,7 +55,7 @@ class Recipe:
             (*self.result, *other.result),
             tuple(sorted({**dict(self.settings), **dict(other.settings)}.items())),
             self.copies * other.copies,
-            self.dense or other.dense,
+            self.merged * other.merged,
             self.swapped != other.swapped,
         )
 
@@ -66,7 +63,7 @@ class Recipe:
         """The attributes of the mutant's operator."""
         found = {**old, **dict(self.settings)}
         if "groups" in found:
-            found["groups"] = 1 if self.dense else found["groups"] * self.copies
+            found["groups"] = found["groups"] * self.copies // self.merged
         return found
 
     def layouts(self, graph: Graph) -> tuple[Layout, ...]:
@@ -89,8 +86,8 @@ class Recipe:
             found.append(layout.forward(builder, value))
         if self.copies > 1:
             found[0] = _copied(builder, found[0], self.copies)
-        if self.dense:
-            found[1] = _dense(builder, found[1], node["groups"])
+        if self.merged > 1:
+            found[1] = _merged(builder, found[1], node["groups"], self.merged)
         return found[::-1] if self.swapped else found
 
 
@@ -139,28 +136,39 @@ def _copied(builder: GraphBuilder, x: Value, copies: int) -> Value:
     return builder.apply("reshape", wide, shape=(rows, copies * channels, *rest))
 
 
-def _dense(builder: GraphBuilder, w: Value, groups: int) -> Value:
-    """A weight of groups as one of all channels: zeros where a group does not read."""
-    if groups > _MOST_GROUPS:
-        raise InputError(f"{groups} groups as one", why="nearly all of the weight would be zeros")
-    shape = builder.type_of(w).shape
-    rows, channels, rest = shape[0] // groups, shape[1], (0,) * (len(shape) - 2)
+def _merged(builder: GraphBuilder, w: Value, groups: int, merged: int) -> Value:
+    """A weight of groups for fewer ones: zeros for the channels that a group did not read."""
+    if groups % merged:
+        raise InputError(f"{groups} groups are no multiple of {merged}")
+    rows, channels, *rest = builder.type_of(w).shape
+    none = (0,) * len(rest)
+    shape = (groups // merged, merged, rows // groups, channels, *rest)
+    apart = builder.apply("reshape", w, shape=shape)
     blocks: list[Value] = []
-    for group in range(groups):
-        part = builder.apply("slice", w, axis=0, start=group * rows, stop=(group + 1) * rows)
-        before = (0, group * channels, *rest)
-        after = (0, (groups - 1 - group) * channels, *rest)
+    for n in range(merged):
+        part = builder.apply("slice", apart, axis=1, start=n, stop=n + 1)
+        before = (0, 0, 0, n * channels, *none)
+        after = (0, 0, 0, (merged - 1 - n) * channels, *none)
         blocks.append(builder.apply("pad", part, before=before, after=after))
-    return builder.apply("concat", *blocks, axis=0)
+    whole = builder.apply("concat", *blocks, axis=1)
+    return builder.apply("reshape", whole, shape=(rows, merged * channels, *rest))
 
 
-def work(graph: Graph) -> int:
-    """Products that the multilinear operators of a graph sum up."""
+def work(graph: Graph, *, step: int = 1) -> int:
+    """Products that the multilinear operators of a graph sum up.
+
+    With ``step`` the channels of a group, read and written, are counted in whole steps, as tensor
+    cores take them.
+    """
     total = 0
     for number, node in enumerate(graph.nodes):
+        result = graph.types[number][0]
         if node.operator.startswith("conv"):
-            weight = graph.type_of(node.inputs[1]).shape
-            total += graph.types[number][0].elements * prod(weight[1:])
+            outer, inner, *kernel = graph.type_of(node.inputs[1]).shape
+            groups = node["groups"]
+            pixels = result.elements // outer
+            steps = -(-inner // step) * step * (-(-(outer // groups) // step) * step)
+            total += pixels * groups * steps * prod(kernel)
         elif node.operator in ("matmul", "bmm"):
-            total += graph.types[number][0].elements * graph.type_of(node.inputs[0]).shape[-1]
+            total += result.elements * graph.type_of(node.inputs[0]).shape[-1]
     return total
