@@ -172,6 +172,19 @@ def _wave(
     return total, worst[1]
 
 
+def resource_times(load: KernelLoad, target: Target, constants: ModelConstants) -> dict[str, float]:
+    """What each resource would take by itself for the whole kernel, in microseconds."""
+    memory_us = load.moved_bytes / (target.dram_bytes_per_us * constants.dram)
+    reads = sum(s.iterations for s in load.sections if s.cache_bytes)
+    arrival_us = memory_us / max(1, load.waves) / max(1, reads)
+    found = {"memory": memory_us, **dict.fromkeys(_RESOURCES, 0.0)}
+    for section, slots in zip(load.sections, load.slots, strict=True):
+        times = _iteration_times(section, slots, load, arrival_us, target, constants)
+        for name, time_us in zip(_RESOURCES, times, strict=True):
+            found[name] += load.waves * section.iterations * time_us
+    return found
+
+
 def _blocks_per_sm(need: Footprint, options: LaunchConfig, target: Target) -> int:
     threads = 32 * options.num_warps
     if need.smem_bytes > target.smem_per_block_bytes:

@@ -22,6 +22,7 @@ from mirage_py.search.model import baseline_model
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import Instance
 from mirage_py.search.rank.neighbours import neighbours
+from mirage_py.search.rank.ranker import ranked_by_measurements
 from mirage_py.search.space.counters import named
 from mirage_py.search.space.splits import at_splits, split_dims
 from mirage_py.search.tilings.kinds import describe
@@ -166,11 +167,13 @@ class Ranking:
 
         effort, given = self.request.effort, dict(self.request.baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
+        # Where the budget ends early, the likely ones were tried.
+        first = ranked_by_measurements(self.instances, self.target)
         climbing = _HillClimbing(self.target)
         found = _Found(self, climbing)
         report = tune(
             self.program,
-            [i.plan for i in self.instances],
+            [i.plan for i in first],
             against,
             target=self.target,
             neighbours=climbing,

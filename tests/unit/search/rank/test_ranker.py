@@ -1,0 +1,104 @@
+"""The learned ranker: trees, features, and the order of plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.search import programs
+
+from mirage_py.search.enumerate.search import search
+from mirage_py.search.rank import ranker
+from mirage_py.search.rank.instantiate import Instance, rank
+from mirage_py.search.rank.plan_features import ROOFLINE, plan_features, with_others
+from mirage_py.search.rank.ranker import Ranker, ranked_by_measurements, ranker_of
+from mirage_py.search.stabilize.safe import safe_families
+from mirage_py.targets import H100, H200
+
+# Plans of CUDA take a tenth of the roofline's time, those of Triton ten times as long if they are
+# of eight warps; a tree that is one leaf adds the same to all.
+DOCUMENT = {
+    "schema": 1,
+    "command": "by hand",
+    "names": ["cuda", "rel:k0:warps"],
+    "trees": [
+        {
+            "feature": [0, 1],
+            "threshold": [0.5, 0.0],
+            "left": [1, -1],
+            "right": [-3, -2],
+            "value": [0.0, 2.25, -2.25],
+        },
+        {"feature": [], "threshold": [], "left": [], "right": [], "value": [7.0]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def instances() -> list[Instance]:
+    families = safe_families(search(programs.row_softmax()).families).ugraphs
+    return rank(families, H200, 24, "auto")
+
+
+def test_trees_are_followed_to_their_leaves():
+    found = Ranker.read(DOCUMENT)
+    features = [
+        {ROOFLINE: 1.0, "cuda": 1.0, "k0:warps": 4.0},
+        {ROOFLINE: 2.0, "cuda": 0.0, "k0:warps": 4.0},
+        {ROOFLINE: 3.0, "k0:warps": 8.0},
+    ]
+    assert found.scores(features).tolist() == [1.0 - 2.25 + 7.0, 2.0 + 7.0, 3.0 + 2.25 + 7.0]
+
+
+def test_what_a_plan_lacks_is_zero_and_others_are_the_measure():
+    rows = with_others([{"a": 3.0}, {"a": 5.0, "b": 1.0}, {"a": 9.0}], ("a", "rel:a", "b"))
+    assert rows.tolist() == [[3.0, -2.0, 0.0], [5.0, 0.0, 1.0], [9.0, 4.0, 0.0]]
+
+
+def test_features_are_those_of_the_plan(instances: list[Instance]):
+    plans = {i.plan.backend: i for i in instances}
+    for backend, instance in plans.items():
+        found = plan_features(instance.plan, H200)
+        assert found["cuda"] == (backend == "cuda")
+        assert np.exp(found[ROOFLINE]) == pytest.approx(instance.estimate.time_us, rel=0.05)
+        assert found["k0:warps"] in {o.num_warps for o in instance.plan.options}
+        assert all(np.isfinite(value) for value in found.values())
+    options = instances[0].plan.options
+    early = replace(options[0], early_start=not options[0].early_start)
+    changed = replace(instances[0].plan, options=(early, *options[1:]))
+    one, other = (plan_features(p, H200) for p in (instances[0].plan, changed))
+    assert {n for n in one.keys() | other.keys() if one.get(n) != other.get(n)} == {"early_start"}
+
+
+def test_weights_of_this_machine_come_before_those_of_the_package(
+    instances: list[Instance], tmp_path: Path
+):
+    learned = tmp_path / "h200.json"
+    learned.write_text(json.dumps(DOCUMENT))
+    found = ranked_by_measurements(instances, H200, learned)
+    assert sorted(map(id, found)) == sorted(map(id, instances))
+    backends = [i.plan.backend for i in found]
+    assert backends == sorted(backends)
+    assert len({*backends}) == 2
+    assert found != ranked_by_measurements(instances, H200)
+
+
+def test_a_gpu_without_weights_keeps_the_order_of_the_roofline(instances: list[Instance]):
+    assert ranker_of(H100.name) is None
+    assert ranked_by_measurements(instances, H100) == instances
+
+
+def test_weights_of_another_version_are_refused(tmp_path: Path):
+    path = tmp_path / "h200.json"
+    path.write_text(json.dumps({**DOCUMENT, "schema": 0}))
+    with pytest.raises(ValueError, match="no weights of this version"):
+        ranker_of("h200", path)
+
+
+def test_the_weights_of_the_package_say_what_made_them():
+    document = json.loads((Path(ranker.__file__).parent / "h200_ranker.json").read_text())
+    assert document["command"] == "python -m benchmarks.calibration.learn --train"
+    assert len(document["trees"]) == 120
