@@ -169,6 +169,8 @@ def diagnose(search: Mapping[str, Any], lost: Diagnosis | None = None) -> tuple[
     ``lost`` says, where families were found, why none of them is a result.
     """
     limits: Mapping[str, int] = search["limits"]
+    if not limits:  # of parts that a library computes, or of parts in an older report
+        return (lost,) if lost else ()
     found: list[Diagnosis] = []
     if lost:
         found += [lost, *_of_rules(search, limits), *_of_reasons(search, limits)]

@@ -10,7 +10,7 @@ from mirage_py.formatting.diagnosis import diagnose
 from mirage_py.formatting.funnel import RULES, code_of
 from mirage_py.questions.answer import Answer, Basis, Fact
 from mirage_py.questions.question import OfBackEnd, OfKind
-from mirage_py.questions.searched import searched
+from mirage_py.questions.searched import CUT, searched
 from mirage_py.questions.subject import Subject, Tried
 from mirage_py.questions.tried_plans import Matches, answer_sort
 from mirage_py.reasons import Code
@@ -48,7 +48,7 @@ def _answer(question: str, subject: Subject, matches: Matches, asked: OfKind | N
     search = subject.report["search"]
     found = tuple(_families(search, asked))
     if asked is not None and not any(f.code == "found" for f in found):
-        rules = (*found, *_impossible(subject, asked), *_pruned(search, asked))
+        rules = (*found, *_impossible(subject, asked), *_pruned(search, asked), *_cut(subject))
         verdict = "The search found no family of that kind."
         return Answer(question, verdict, rules, _repairs(search))
     return searched(question, subject, matches, found)
@@ -150,6 +150,22 @@ def _pruned(search: Mapping[str, Any], asked: OfKind) -> Iterator[Fact]:
             first = f", first {example}" if example else ""
             text = f"{count} turned away by {rule}{first}. {RULES.get(code, '')}".rstrip()
             yield Fact(text, Basis.REPORT, code.name.lower())
+
+
+def _cut(subject: Subject) -> Iterator[Fact]:
+    """Where the search did not go through all of its space, or went through parts of the program;
+    what is missing may be there.
+    """
+    search = subject.report["search"]
+    for note in subject.report.get("notes", ()):
+        if note.startswith(CUT):
+            yield Fact(note, Basis.REPORT, "parts")
+    ends = [ring for ring in search.get("rings", ()) if "exhausted" not in ring]
+    if ends:
+        text = f"the search did not go through all of its space ({', '.join(ends)})"
+        yield Fact(text, Basis.REPORT, "cut")
+    for reason in search.get("reasons", ()):
+        yield Fact(reason.partition("\n")[0], Basis.REPORT, code_of(search, reason).name.lower())
 
 
 def _repairs(search: Mapping[str, Any]) -> tuple[str, ...]:

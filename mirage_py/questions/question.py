@@ -97,7 +97,8 @@ def read_question(text: str, subject: Subject) -> Question:
 def askable(subject: Subject) -> Iterator[str]:
     """What can be asked about a result, by example."""
     dims = _tiled_dims(subject)
-    yield f"a plan's number, 0 to {len(subject.tried) - 1}" if subject.tried else "original"
+    if subject.tried:
+        yield f"a plan's number, 0 to {len(subject.tried) - 1}"
     yield "a kind: split, split DIM x8, cluster, library, atomic, one kernel, two kernels"
     yield "a back end: triton, cuda"
     if dims:
@@ -149,7 +150,7 @@ def _kind(words: str, subject: Subject) -> Question | None:
 def _launch_number(words: str, subject: Subject) -> Question | None:
     del subject
     words = words.removeprefix("num_")  # as Triton spells it
-    found = re.fullmatch(r"(\d{1,4}) (warp|stage)s?|(warp|stage)s? (\d{1,4})", words)
+    found = re.fullmatch(r"(\d{1,4}) ?(warp|stage)s?|(warp|stage)s? (\d{1,4})", words)
     if found is None:
         return None
     return OfLaunch(f"{found[2] or found[3]}s", found[1] or found[4])

@@ -7,11 +7,19 @@ from mirage_py.questions.subject import EQUAL_US, Subject
 from mirage_py.questions.tried_plans import Matches, dropped_facts, of_sort
 from mirage_py.search.rank.shortlist import HOPELESS
 
+# How the note of a program in parts begins.
+CUT = "partitioned in "
+
 
 def searched(
     question: str, subject: Subject, matches: Matches, known: tuple[Fact, ...] = ()
 ) -> Answer:
     """The best plan of a sort beside the best of all, after the facts that are ``known``."""
+    cut = [note for note in subject.report.get("notes", ()) if note.startswith(CUT)]
+    if cut:
+        facts = (*known, *(Fact(note, Basis.REPORT, "parts") for note in cut))
+        change = "search a part by itself: write it as a program of its own"
+        return Answer(question, "The program was cut, and searched in parts.", facts, (change,))
     again = subject.search_again()
     passed, dropped = of_sort(subject, matches, again)
     best_us = again["best"]["time_us"]

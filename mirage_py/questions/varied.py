@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mirage_py.errors import MirageError
 from mirage_py.questions.answer import Answer, Basis, Fact
@@ -36,9 +37,11 @@ def answer_varied(
     verdicts: list[str] = [f"{stored.verdict} With nothing else changed:"] if stored else []
     for number, plan in varied:
         found = _judged(subject, number, plan, is_asked)
-        verdicts.append(found.verdict)
-        facts += found.facts
-        changes += found.changes
+        # Of several kernels each says which it is.
+        name = f"{found.question}: " if len(varied) > 1 else ""
+        verdicts.append(name + found.verdict)
+        facts += [replace(f, text=name + f.text) for f in found.facts]
+        changes += [name + change for change in found.changes]
     verdict = " ".join(dict.fromkeys(verdicts))
     return Answer(question, verdict, (*facts, *rules), tuple(dict.fromkeys(changes)))
 
@@ -64,7 +67,7 @@ def _judged(
         verdict = f"It does not fit {subject.target.name}."
         return Answer(name, verdict, (other.needs(),), _room(best))
     fault = other.fault()
-    predicted = Fact(_beside(name, other, own), Basis.MODEL)
+    predicted = Fact(_beside(other, own), Basis.MODEL)
     if fault is not None:
         return Answer(name, "The back end cannot express it.", (fault, predicted))
     facts = [predicted, other.occupancy(), other.needs()]
@@ -78,11 +81,8 @@ def _judged(
     return Answer(name, _verdict(best, own), tuple(facts), _changes(subject, best, own))
 
 
-def _beside(name: str, other: Variation, own: Variation) -> str:
-    return (
-        f"{name} so: {other.time_us:.2f} us predicted for the whole plan, the result "
-        f"{own.time_us:.2f} us"
-    )
+def _beside(other: Variation, own: Variation) -> str:
+    return f"{other.time_us:.2f} us predicted for the whole plan, the result {own.time_us:.2f} us"
 
 
 def _verdict(best: Variation, own: Variation) -> str:

@@ -61,6 +61,8 @@ def joint_summary(
         lower_bound_us=floor_us,
         examples={rule: text for s in reversed(found) for rule, text in s.examples.items()},
         reasons=tuple(f"{name}: {reason}" for name, s in parts for reason in s.reasons),
+        # All parts are searched with the same bounds.
+        limits=next((s.limits for _, s in parts if s.limits), {}),
         rings=tuple(f"{name}, {ring}" for name, s in parts for ring in s.rings),
         evaluations=sum(s.evaluations for s in found),
         merged=sum(s.merged for s in found),

@@ -80,7 +80,7 @@ def read_checked(folder: Path, name: str, manifest: Manifest) -> str:
             "was altered after it was written",
             where=str(folder / name),
             why="its checksum is not the one in the manifest",
-            repair=_REPAIR,
+            repair=f"{_REPAIR}; if you edited it, run it with `mirage-py rerun`",
         )
     return text
 

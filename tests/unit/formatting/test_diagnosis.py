@@ -209,6 +209,13 @@ def test_texts_of_rules_fill_in(cause):
     assert "{" not in found[0].why + found[0].repair
 
 
+def test_parts_without_bounds_have_no_diagnosis():
+    held = {"pruned": {str(Reason(Code.GRID)): 3}, "reasons": ["p: x"], "hits": 0, "limits": {}}
+    assert diagnose(held) == ()
+    lost = Diagnosis("lost", "why", "try")
+    assert diagnose(held, lost) == (lost,)
+
+
 def test_nothing_at_all_still_says_something():
     (diagnosis,) = diagnose({"pruned": {}, "reasons": [], "hits": 0, "limits": LIMITS})
     assert diagnosis.what == "no configuration reaches all outputs"

@@ -186,6 +186,14 @@ def test_a_tile_that_the_result_has_not_is_searched(artifact: Subject):
     assert "loop n by 64: 1000.00 us predicted" in answer.facts[1].text
 
 
+def test_a_program_in_parts_is_not_searched_again(artifact: Subject):
+    report = {**artifact.report, "notes": ["partitioned in 2 parts at T1: too large"]}
+    subject = replace(artifact, report=report, search_again=lambda: pytest.fail("searched"))
+    answer = why_not(subject, "split")
+    assert answer.verdict == "The program was cut, and searched in parts."
+    assert [f.code for f in answer.facts] == ["found", "parts"]
+
+
 def test_a_kind_that_cannot_be_names_its_rule(artifact: Subject):
     codes = {f.code for f in why_not(artifact, "cluster").facts}
     assert "max_cluster_blocks" in codes
