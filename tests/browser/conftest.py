@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 CHROMIUM = Path("/usr/bin/chromium")
 # Nothing leaves the machine: no updates, no experiments, no crash reports.
@@ -33,3 +33,16 @@ def browser() -> Iterator[Browser]:
         found = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def dark(browser: Browser) -> BrowserContext:
+    """Where pages are dark, and nothing moves by itself."""
+    return browser.new_context(
+        viewport={"width": 1400, "height": 900}, color_scheme="dark", reduced_motion="reduce"
+    )
+
+
+@pytest.fixture(scope="session")
+def without_script(browser: Browser) -> BrowserContext:
+    return browser.new_context(java_script_enabled=False)

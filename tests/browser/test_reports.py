@@ -21,7 +21,7 @@ from mirage_py.report.write import html_of
 from mirage_py.runtime.store.artifact import Artifact
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import BrowserContext, Page
 
 _MOST_BYTES = 1_000_000
 _WIDTHS = (1400, 360)
@@ -87,28 +87,32 @@ def axe() -> str:
 
 
 @contextmanager
-def opened(browser: Browser, path: Path, **how: Any) -> Iterator[tuple[Page, list[str]]]:
+def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str]]]:
     """A page, and what it said or asked for besides itself."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, **how)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     own = path.as_uri()
-    page.on("request", lambda r: None if r.url.split("#")[0] == own else said.append(r.url[:80]))
+
+    def asked(url: str) -> None:
+        if url.split("#")[0] != own and not url.startswith("data:"):
+            said.append(f"request: {url}")
+
+    page.on("request", lambda request: asked(request.url))
     page.goto(own)
-    yield page, [s for s in said if not s.startswith("data:")]
-    context.close()
+    yield page, said
+    page.close()
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_report_opens_and_all_of_it_works(
-    browser: Browser, axe: str, tmp_path: Path, name: str
+    dark: BrowserContext, without_script: BrowserContext, axe: str, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / f"{name}.html"
     path.write_text(PAGES[name](), "utf-8")
     assert path.stat().st_size < _MOST_BYTES
-    with opened(browser, path, color_scheme="dark") as (page, said):
+    with opened(dark, path) as (page, said):
         assert said == []
         assert _overflowing(page) == []
         assert page.evaluate(_DEAD_LINKS) == []
@@ -121,7 +125,8 @@ def test_a_report_opens_and_all_of_it_works(
         if name in _IN_LIGHT:
             page.evaluate("document.documentElement.dataset.theme = 'light'")
             assert _found_by_axe(page, axe, "color-contrast") == []
-    with opened(browser, path, java_script_enabled=False) as (page, said):
+        assert said == []
+    with opened(without_script, path) as (page, said):
         assert said == []
         text = page.locator("body").inner_text()
         assert page.locator("h1").inner_text() in text
