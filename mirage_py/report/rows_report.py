@@ -26,16 +26,19 @@ SECTIONS = (
 
 def rows_html(document: Json, title: str, *, only: str = "") -> str:
     """Of a file of ``mirage-py bench``, or of the benchmark of whole models; ``only`` takes the
-    rows whose names begin so.
+    row of that name, or those whose names begin so.
     """
-    rows = tuple(r for r in shown_rows(document) if r.name.startswith(only))
+    known = shown_rows(document)
+    exact = tuple(r for r in known if r.name == only)
+    rows = exact or tuple(r for r in known if r.name.startswith(only))
     lost = tuple(r for r in rows if r.ratio is not None and r.ratio < 1.0)
     mean = geometric_mean(rows)
     machine = document.get("machine", {})
     is_model = any(r.regions for r in rows)
+    where = f" on {machine['gpu']}" if "gpu" in machine else ""
     return render(
         "rows.html.j2",
-        title=title,
+        title=f"{title}{where}: {mean:.2f}x measured" if mean else title,
         sections=SECTIONS,
         rows=rows,
         lost=lost,
@@ -89,6 +92,12 @@ def _answers(
         else "Every plan passed the field test, and float64 on random and adversarial inputs"
     )
     kernels = "Each row lists its regions" if is_model else "Each row lists its kernels"
+    left = "Each row says what was left, and why"
+    if is_model and len(rows) == 1:
+        ours = sum(r.fate == "ours" for r in rows[0].regions)
+        kernels = f"{count_text(ours, 'kind')} of regions run kernels of ours; each is listed"
+        others = len(rows[0].regions) - ours
+        left = f"{count_text(others, 'kind')} of regions and operators were left, each for a reason"
     return (
         ("How much faster?", much, "peers"),
         ("Against what?", f"The fastest of {peers}", "peers"),
@@ -99,7 +108,7 @@ def _answers(
         ("Which kernel does what?", kernels, "rows"),
         ("Why not one kernel?", "Each row has the fastest plan of each kind", "rows")
         if not is_model
-        else ("Why not all of it?", "Each row says what was left, and why", "rows"),
+        else ("Why not all of it?", left, "rows"),
         ("What lost?", names or "No row is slower than its fastest peer", "losses"),
         ("How do I run it again?", "One command", "again"),
     )  # fmt: skip

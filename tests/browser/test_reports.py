@@ -96,7 +96,7 @@ def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str
     own = path.as_uri()
 
     def asked(url: str) -> None:
-        if url.split("#")[0] != own and not url.startswith("data:"):
+        if url.split("#", maxsplit=1)[0] != own and not url.startswith("data:"):
             said.append(f"request: {url}")
 
     page.on("request", lambda request: asked(request.url))

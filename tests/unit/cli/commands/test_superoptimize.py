@@ -29,10 +29,22 @@ def result():
 
 def test_json_of_a_spec(cli, softmax_spec: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    outcome = cli("superoptimize", softmax_spec, "--target", "h200", "--json", "-o", folder)
+    page = tmp_path / "report.html"
+    outcome = cli(
+        "superoptimize", softmax_spec, "--target", "h200", "--json", "-o", folder, "--report", page
+    )
     assert outcome.code == 0, outcome.err
     document = outcome.document
     assert faults(document) == []
+    assert document["record"]["command"] == f"mirage-py superoptimize {softmax_spec} --target h200"
+    assert document["record"]["source"]["text"] == softmax_spec.read_text()
+    written = page.read_text("utf-8")
+    assert document["program"]["digest"] in written
+    assert document["record"]["command"] in written
+    # From the artifact alone it is the same.
+    again = cli("report", folder, "-o", tmp_path / "again.html")
+    assert (again.code, again.out.strip()) == (0, str(tmp_path / "again.html"))
+    assert (tmp_path / "again.html").read_text("utf-8") == written
     assert document["schema"] == 1
     assert document["target"] == "h200"
     assert document["best"]["kernels"] == 1
@@ -361,3 +373,13 @@ def test_an_interrupted_measurement_keeps_the_best(
     assert "with --journal FILE the next search goes on" in outcome.err
     assert faults(outcome.document) == []
     assert (tmp_path / "out" / "plan.json").exists()
+
+
+def test_a_refused_program_has_a_report(cli, tmp_path: Path):
+    spec, page = tmp_path / "bad.math", tmp_path / "report.html"
+    spec.write_text("B = 4\nX[B] : f16\nY[b] = foo(X[b])\n")
+    outcome = cli("superoptimize", spec, "--report", page)
+    assert outcome.code == 2
+    written = page.read_text("utf-8")
+    for said in ("unknown function &#39;foo&#39;", "exit code 2", "Y[b] = foo(X[b])", str(spec)):
+        assert said in written
