@@ -10,9 +10,11 @@ import click
 from mirage_py import __version__
 from mirage_py.cli.shell.screen import Screen
 
-# In the order of a first session. A command's file has the command's name, and so has its function.
+# In the order of a first session. A command's file has the command's name, and so has its function,
+# with "_" for "-".
 COMMANDS = (
     "superoptimize",
+    "optimize-graph",
     "verify",
     "show",
     "explain",
@@ -39,7 +41,8 @@ class LazyGroup(click.Group):
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}."
                 raise click.UsageError(f"No such command '{cmd_name}': {hint}", ctx)
             return None
-        command = getattr(importlib.import_module(f"mirage_py.cli.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"mirage_py.cli.commands.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

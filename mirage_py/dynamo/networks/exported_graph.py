@@ -10,6 +10,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -120,6 +121,15 @@ def optimize_graph(
         return OptimizedGraph(theirs, found, why, error)
     verdict = _verdict(program, ours, theirs, found)
     return OptimizedGraph(ours if verdict.winner == OURS else theirs, found, verdict.words, error)
+
+
+def save_graph(found: OptimizedGraph, program: ExportedProgram, path: Path) -> None:
+    """Write the module as an exported program, to be read by ``torch.export.load``."""
+    assert program.example_inputs is not None
+    args, kwargs = program.example_inputs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        torch.export.save(torch.export.export(found.module, args, kwargs, strict=False), path)
 
 
 def _unfit(program: ExportedProgram) -> str:
