@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from mirage_py.search.networks.circles import components
+from mirage_py.search.networks.greedy import cheapest_alone
 from mirage_py.search.networks.problem import (
     Kind,
+    Option,
     Problem,
     Selection,
     operator_us,
     reachable,
 )
 
+# The share of the cost within which a selection counts as the cheapest.
+GAP = 1e-3
 _UNITS = 10_000  # tenths of a nanosecond in the solver's integers
 
 
@@ -28,10 +32,14 @@ def is_available() -> bool:
     return importlib.util.find_spec("ortools") is not None
 
 
-def exact(problem: Problem, hint: Selection, effort: float) -> tuple[Selection | None, bool]:
-    """A selection, None where none was found within ``effort``, and whether it is proved optimal.
+def exact(
+    problem: Problem, hint: Selection, effort: float, gap: float = GAP
+) -> tuple[Selection | None, bool]:
+    """A selection, None where none was found within ``effort``, and whether it is proved that none
+    is cheaper by more than the share ``gap``.
 
-    ``effort`` is in the solver's deterministic seconds.
+    ``effort`` is in the solver's deterministic seconds. What is computed once, of constants, costs
+    nothing whichever way: it is not part of the problem that is solved.
     """
     from ortools.sat.python import cp_model
 
@@ -41,10 +49,12 @@ def exact(problem: Problem, hint: Selection, effort: float) -> tuple[Selection |
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = effort
+    solver.parameters.relative_gap_limit = gap
     status = solver.solve(model.model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, False
-    choice = {c: n for (c, n), taken in model.taken.items() if solver.value(taken)}
+    choice = cheapest_alone(problem)
+    choice |= {c: n for (c, n), taken in model.taken.items() if solver.value(taken)}
     return reachable(problem, choice), status == cp_model.OPTIMAL
 
 
@@ -53,22 +63,22 @@ class _Model:
 
     def __init__(self, problem: Problem, model: Any) -> None:
         self.model, self.problem = model, problem
-        classes = problem.options
+        classes = {c: o for c, o in problem.options.items() if not _is_given(o)}
         self.taken = {
             (c, n): model.new_bool_var("") for c in classes for n in range(len(classes[c]))
         }
         self.needed = {c: model.new_bool_var("") for c in classes}
         self.stored = {c: model.new_bool_var("") for c in classes}
         self._cost: list[Any] = []
-        for root in dict.fromkeys(problem.outputs):
+        for root in dict.fromkeys(o for o in problem.outputs if o in classes):
             model.add(self.needed[root] == 1)
             model.add(self.stored[root] == 1)
-        place = _places(problem, model)
+        place = _places(classes, model)
         for class_, options in classes.items():
             ways = [self.taken[class_, n] for n in range(len(options))]
             model.add(sum(ways) == self.needed[class_])
             for n, option in enumerate(options):
-                for child in dict.fromkeys(option.children):
+                for child in self._children(option):
                     model.add_implication(ways[n], self.needed[child])
                     if class_ in place and child in place and place[class_][0] == place[child][0]:
                         later = place[class_][1] >= place[child][1] + 1
@@ -84,10 +94,9 @@ class _Model:
     def _option(self, class_: int, number: int) -> None:
         option, taken = self.problem.options[class_][number], self.taken[class_, number]
         self._pay(taken, round(operator_us(option) * _UNITS))
-        children = dict.fromkeys(option.children)
-        if option.kind in (Kind.LIBRARY, Kind.FREE):
-            self.model.add_implication(taken, self.stored[class_])
+        children = self._children(option)
         if option.kind is Kind.LIBRARY:
+            self.model.add_implication(taken, self.stored[class_])
             self._pay(taken, round(option.time_us * _UNITS))
             for child in children:
                 self.model.add_implication(taken, self.stored[child])
@@ -97,10 +106,18 @@ class _Model:
             self._pay_where([taken, self.stored[class_]], write_us)
             for child in children:
                 self._pay_where([taken, self.stored[child]], self.problem.moved_us[child])
+            given = [c for c in dict.fromkeys(option.children) if c not in self.needed]
+            self._pay(taken, round(sum(self.problem.moved_us[c] for c in given) * _UNITS))
         elif option.kind is Kind.VIEW:
+            if len(children) < len(dict.fromkeys(option.children)):
+                self.model.add_implication(taken, self.stored[class_])
             for child in children:
                 same = self.stored[class_] == self.stored[child]
                 self.model.add(same).only_enforce_if(taken)
+
+    def _children(self, option: Option) -> list[int]:
+        """Operands that are not given, each once."""
+        return [c for c in dict.fromkeys(option.children) if c in self.needed]
 
     def _copy(self, taken: Any, child: int, *, packed: bool) -> None:
         for n, view in enumerate(self.problem.options[child] if packed else ()):
@@ -118,11 +135,16 @@ class _Model:
             self._cost.append(condition * units)
 
 
-def _places(problem: Problem, model: Any) -> Mapping[int, tuple[int, Any]]:
+def _is_given(options: tuple[Option, ...]) -> bool:
+    """Whether a value is an input, or follows from constants."""
+    return all(option.kind is Kind.FREE for option in options)
+
+
+def _places(classes: Mapping[int, tuple[Option, ...]], model: Any) -> Mapping[int, tuple[int, Any]]:
     """For classes that may need themselves: their circle, and a position in it."""
     children = {
-        c: [child for option in options for child in option.children]
-        for c, options in problem.options.items()
+        c: [child for option in options for child in option.children if child in classes]
+        for c, options in classes.items()
     }
     places = {}
     for number, component in enumerate(components(children)):

@@ -33,6 +33,6 @@ def extract(
     found, is_optimal = exact(problem, first, effort)
     if found is None:
         return Extraction(first, best.time_us, "greedy (the solver found nothing in its limit)")
-    how = "exact, proved optimal" if is_optimal else "exact, cut short by its limit"
+    how = "exact, proved within 0.1 %" if is_optimal else "exact, cut short by its limit"
     time_us = selection_us(problem, found)
     return Extraction(found, time_us, how) if time_us <= best.time_us else best

@@ -29,7 +29,7 @@ def greedy(problem: Problem, should_stop: Callable[[], bool] = lambda: False) ->
     best = reachable(problem, problem.start)
     assert best is not None, "a program has no circle"
     best_us = selection_us(problem, best)
-    alone = _cheapest_alone(problem)
+    alone = cheapest_alone(problem)
     for choice in (alone, {**alone, **problem.start}):
         found, found_us = _improved(problem, choice, should_stop)
         if found is not None and found_us < best_us:
@@ -37,7 +37,7 @@ def greedy(problem: Problem, should_stop: Callable[[], bool] = lambda: False) ->
     return best
 
 
-def _cheapest_alone(problem: Problem) -> dict[int, int]:
+def cheapest_alone(problem: Problem) -> dict[int, int]:
     """By the time of each class with everything that it needs, shared or not."""
     best: dict[int, float] = {}
     choice: dict[int, int] = {}

@@ -46,7 +46,7 @@ def best_us(problem: Problem) -> float:
 def test_the_exact_extraction_finds_what_brute_force_finds(seed: int):
     problem = drawn(seed)
     first = greedy(problem)
-    found, is_optimal = exact(problem, first, 5.0)
+    found, is_optimal = exact(problem, first, 5.0, gap=0.0)
     assert is_optimal
     assert found is not None
     assert selection_us(problem, found) == pytest.approx(best_us(problem), abs=1e-2)

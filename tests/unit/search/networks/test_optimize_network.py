@@ -103,7 +103,7 @@ def test_without_the_solver_greedy_serves_and_says_so(monkeypatch: pytest.Monkey
 
 
 def test_the_exact_extraction_says_that_it_is_one():
-    assert optimized(low_rank()).extraction == "exact, proved optimal"
+    assert optimized(low_rank()).extraction == "exact, proved within 0.1 %"
 
 
 def test_bounds_are_kept_and_named():

@@ -1,0 +1,3 @@
+from benchmarks.graphs.command import main
+
+main()
