@@ -77,7 +77,10 @@ def test_help_loads_nothing_heavy(command: str):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("superoptimze", "did you mean superoptimize?"), ("frob", "there are superoptimize, optimize-graph,")],
+    [
+        ("superoptimze", "did you mean superoptimize?"),
+        ("frob", "there are superoptimize, optimize-graph,"),
+    ],
 )
 def test_an_unknown_command(cli, given: str, said: str):
     outcome = cli(given, "x.math")
