@@ -8,6 +8,7 @@ from typing import Any
 
 from mirage_py.report.pictures.ugraph_svg import ugraph_svg
 from mirage_py.result import Result
+from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.views.rows import headline, plan_rows, result_rows
@@ -24,7 +25,7 @@ def html(value: Any) -> str:
         ugraph = value.ugraph
         return _box(headline(value), result_rows(value), ugraph)
     if isinstance(value, UGraph):
-        return _box(repr(value), (), value)
+        return _box(f"{value.program.name}: {describe(value)}", (), value)
     plan = value if isinstance(value, Plan) else value.plan
     return _box(plan.ugraph.program.name, plan_rows(plan), plan.ugraph)
 
