@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mirage_py import targets
+from mirage_py.cache import installed_plans
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import MirageError
 from mirage_py.result import Result
@@ -69,13 +71,22 @@ def _model_digest() -> str:
 
 
 def is_cached(question: Question) -> bool:
-    """Whether the cache has an entry for a question, without reading it."""
-    return ResultCache().folder(question.target, question.key).is_dir()
+    """Whether there is an entry for a question, without reading it."""
+    places = (ResultCache().folder(question.target, question.key), *_installed(question))
+    return any(place.is_dir() for place in places)
 
 
 def cached_artifact(question: Question) -> Artifact | None:
-    """What the cache holds for a question."""
-    return trusted_entry(ResultCache(), question.program, question.target, question.key)
+    """What the cache holds for a question, or an installed package with plans."""
+    store, asked = ResultCache(), (question.program, question.target, question.key)
+    found = trusted_entry(store, *asked)
+    if found is None and installed_plans.take_in(store, question.target, question.key):
+        found = trusted_entry(store, *asked)
+    return found
+
+
+def _installed(question: Question) -> Iterator[Path]:
+    return (folder / question.target / question.key for folder in installed_plans.folders())
 
 
 def trusted_entry(store: ResultCache, program: Program, target: str, key: str) -> Artifact | None:

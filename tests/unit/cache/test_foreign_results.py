@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mirage_py.cache import foreign_results
-from mirage_py.cache.cached_results import trusted_entry
+from mirage_py.cache import foreign_results, installed_plans
+from mirage_py.cache.cached_results import Question, cached_result, is_cached, trusted_entry
 from mirage_py.cache.foreign_results import NOTE, verified_here
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import MirageError
@@ -26,6 +26,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 SPEC = "B = 48, N = 96\nX[B, N] : f16\nY[b, n] = softmax[n](X[b, n])"
 KEY = "ab" * 32
+QUESTION = Question(parse(SPEC), "h200", "triton", "none", 0, measured=False)
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +177,44 @@ def test_our_own_entries_are_believed(
         found = trusted_entry(cache, result.program, "h200", KEY)
     assert found is not None
     assert found.plan == result.plan
+
+
+@pytest.fixture
+def package(tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The plans of an installed package, which nobody may import."""
+    site = tmp_path / "site"
+    place = site / "acme_plans" / QUESTION.target / QUESTION.key
+    write_folder(place, artifact_files(result.program, result.plan, forged(result)))
+    (site / "acme_plans/__init__.py").write_text("raise AssertionError('imported')\n")
+    facts = site / "acme_plans-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plans\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[mirage_py.plans]\nacme = acme_plans\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path / "cache"))
+    installed_plans.folders.cache_clear()
+    yield place
+    installed_plans.folders.cache_clear()
+
+
+def test_an_installed_package_serves_its_plans_once_they_are_verified(
+    package: Path, result: Result
+):
+    assert is_cached(QUESTION)
+    found = cached_result(QUESTION)
+    assert found is not None
+    assert found.plan == result.plan
+    assert found.notes[-1] == NOTE
+    assert found.best.time_us == pytest.approx(result.best.time_us, abs=1e-3)
+    # From now on it lies in the cache.
+    (package / "plan.json").unlink()
+    assert cached_result(QUESTION) == found
+
+
+def test_a_package_with_another_programs_plan_serves_nothing(package: Path):
+    other = replace(QUESTION, program=parse(SPEC.replace("N = 96", "N = 64")))
+    place = package.parents[1] / other.target / other.key
+    place.parent.mkdir(parents=True, exist_ok=True)
+    package.rename(place)
+    assert cached_result(other) is None
+    assert cached_result(QUESTION) is None
