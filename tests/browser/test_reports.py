@@ -142,6 +142,13 @@ def _overflowing(page: Page) -> list[str]:
         page.set_viewport_size({"width": width, "height": 900})
         needed = page.evaluate("document.documentElement.scrollWidth")
         found += [f"{needed} at {width}"] if needed > width else []
+    # On paper what is folded is open, and nothing scrolls.
+    page.set_viewport_size({"width": 794, "height": 1123})
+    page.emulate_media(media="print")
+    needed = page.evaluate("document.documentElement.scrollWidth")
+    found += [f"{needed} on paper"] if needed > 794 else []
+    found += page.evaluate(_FOLDED)
+    page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1400, "height": 900})
     return found
 
@@ -165,6 +172,9 @@ _OPEN_AND_SHORTEN = """() => {
   const drawn = document.querySelectorAll('.plot g, .mp-edge');
   drawn.forEach((part, n) => { if (n > 9) part.remove(); });
 }"""
+_FOLDED = """() => Array.from(document.querySelectorAll('details'))
+  .filter(d => d.lastElementChild.getBoundingClientRect().height < 8)
+  .map(d => 'folded: ' + d.firstElementChild.textContent)"""
 _DEAD_LINKS = """() => Array.from(document.querySelectorAll('a[href^="#"]'))
   .map(a => a.getAttribute('href').slice(1)).filter(id => !document.getElementById(id))"""
 _BACK = """() => {
