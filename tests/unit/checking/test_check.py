@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -207,3 +210,16 @@ def test_specs_and_programs():
 def test_wrong_arguments(arguments, said: str):
     with pytest.raises(InputError, match=said):
         mirage_py.check(*arguments)
+
+
+def test_the_page_shows_what_it_prints(tmp_path, capsys, monkeypatch):
+    page = Path(__file__).parents[3] / "docs/how-to/check_your_kernel.md"
+    blocks = r"^```(?:python)?\n(.*?)^```"
+    script, shown = re.findall(blocks, page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "example.py").write_text(script, encoding="utf-8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    runpy.run_path(str(tmp_path / "example.py"))
+    printed = capsys.readouterr().out
+    # Digits of a time or an error may differ between machines.
+    without = re.compile(r"-?\d+\.\d+(e[+-]?\d+)?")
+    assert without.sub("#", printed) == without.sub("#", shown)
