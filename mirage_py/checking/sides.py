@@ -66,7 +66,7 @@ def side_of(reference: Function | Program | str, inputs: Sequence[Any]) -> Side:
 
         return reference_of(traced, leaves, call)
 
-    captured = program_names(traced)
+    captured = held_tensors(traced)
     devices = [x.device for x in leaves if isinstance(x, torch.Tensor)]
     return Side(
         traced.program,
@@ -80,7 +80,7 @@ def side_of(reference: Function | Program | str, inputs: Sequence[Any]) -> Side:
     )
 
 
-def program_names(traced: TracedCall) -> dict[str, torch.Tensor]:
+def held_tensors(traced: TracedCall) -> dict[str, torch.Tensor]:
     """The tensors that a function has from elsewhere, by the names of the program's inputs."""
     names = [t.name for t in traced.program.inputs[len(traced.arguments) :]]
     return {n: o.fetch().detach() for n, o in zip(names, traced.captured, strict=True)}
