@@ -42,7 +42,8 @@ def compare_algebra(side: Side, kernel: Function | Program | str, *, seed: int) 
         return Algebra(None, why=error.what)
     # torch.export runs somebody else's code, on tensors without data.
     except Exception as error:  # noqa: BLE001
-        return Algebra(None, why=f"{type(error).__name__}: {error}")
+        first = (str(error).strip().splitlines() or [""])[0]
+        return Algebra(None, why=f"torch.export raised {type(error).__name__}: {first:.120}")
     if not found.equal:
         return Algebra(found)
     ugraph = as_ugraph(side.program, other)
