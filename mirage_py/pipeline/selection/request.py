@@ -87,7 +87,7 @@ class Request:
     fp32_precision: str | None = None
     writes: str = ""
     scheduler: str = ""
-    trace: Trace = field(default_factory=lambda: Trace(None))
+    trace: Trace = field(default_factory=lambda: Trace(None), compare=False)
     part: str = ""
 
     def __post_init__(self) -> None:

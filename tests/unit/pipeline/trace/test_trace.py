@@ -134,3 +134,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path):
 
 def test_without_a_folder_nothing_is_made():
     Trace(None)(lambda: pytest.fail("it was made"))
+
+
+def test_a_request_is_what_is_asked_for_whatever_is_traced(tmp_path: Path):
+    assert Request("h200") == Request("h200", trace=Trace(tmp_path))
