@@ -149,12 +149,16 @@ def mutations(
 
 def _calls(graph: Graph) -> tuple[object, ...]:
     """What a library is asked for: operators with attributes and types of operands, in order."""
-    calls = [
-        (node.operator, node.attributes, tuple(graph.type_of(v) for v in node.inputs))
-        for node in graph.nodes
-        if operator(node.operator).linear == products.LINEAR
-    ]
-    return tuple(calls)
+    found: list[object] = []
+    for node in graph.nodes:
+        if operator(node.operator).linear == products.LINEAR:
+            types, attributes = tuple(graph.type_of(v) for v in node.inputs), node.values
+            if "dilation" in attributes:
+                # Of a kernel of one element it says nothing.
+                kernel = zip(types[1].shape[2:], attributes["dilation"], strict=True)
+                attributes = {**attributes, "dilation": tuple(d if k > 1 else 1 for k, d in kernel)}
+            found.append((node.operator, tuple(attributes.items()), types))
+    return tuple(found)
 
 
 def mutated_networks(graph: Graph, **options: Any) -> Iterator[tuple[int, Mutation, Graph]]:

@@ -179,6 +179,15 @@ def test_mutations_begin_with_the_least_work_for_tensor_cores():
     assert len(set(calls)) == len(calls)
 
 
+def test_what_a_library_computes_alike_is_no_mutant():
+    """The dilation of a kernel of one element."""
+    graph = graph_of("conv2d", [TensorType((1, 2, 4, 4)), TensorType((2, 2, 1, 1))], {})
+    assert any(str(f.recipe) == "dilation = (1, 2)" for f in found_recipes(graph))
+    found = mutations(graph)
+    assert found
+    assert not any(str(m).startswith("dilation") for m in found)
+
+
 def test_a_network_with_a_mutated_operator():
     b = GraphBuilder()
     x, w = b.input("x", (1, 2, 8, 8)), b.input("w", (2, 2, 3, 3), constant=True)
