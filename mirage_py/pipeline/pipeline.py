@@ -39,10 +39,10 @@ from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import best_families
+from mirage_py.search.rank.shortlist import Terms, best_families
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
-from mirage_py.search.stabilize.safe import accurate, safe_families
+from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
@@ -203,34 +203,40 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
             runner=pool,
         )
 
-    ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
+    def late() -> bool:
+        end = time_budget.ranked_by
+        return request.should_stop() or (end is not None and time.monotonic() >= end)
 
-    def rewritten() -> tuple[UGraph, ...]:
-        # What overflows or loses digits where the program does not is left out.
-        return accurate(
-            with_rewrites(
-                normal,
-                lambda p: safe_families(searched(p).families).ugraphs,
-                lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
-                lambda families: best_families(families, ranker),
-            )
+    ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
+    # What overflows or loses digits where the program does not is left out.
+    screen = SafetyScreen(late)
+    terms = Terms(screen.passes, late)
+
+    def rewritten() -> list[UGraph]:
+        parts = SafetyScreen(late)
+        return with_rewrites(
+            normal,
+            lambda p: parts.stable(searched(p).families),
+            lambda p: parts.stable(searched(p, max_kernels=1).families),
+            lambda families: best_families(families, ranker, Terms(parts.passes, late)),
+            parts.passes,
         )
 
     # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces first.
     is_long = chained_products(normal) > TWO_KERNELS_HOLD
-    others = rewritten() if is_long else ()
+    others = rewritten() if is_long else []
     found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
     traced(lambda: stages.families_stage(normal, found))
-    safe = safe_families(found.families)
+    stable = screen.stable(found.families)
     others = others if is_long else rewritten()
 
-    traced(lambda: stages.safe_stage(safe, others))
-
-    families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
+    families = list({u.digest: u for u in (*stable, *others)}.values())
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
     count = plan_count(request.effort, request.budget)
-    ranked = rank_for(chosen, families, target, count)
+    ranked = rank_for(chosen, families, target, count, terms)
+    safe = screen.found()
+    traced(lambda: stages.safe_stage(safe, others))
     traced(lambda: stages.plans_stage(ranked))
 
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)

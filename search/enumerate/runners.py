@@ -38,6 +38,8 @@ def run_here(
     """Run the jobs in this process, in their order."""
     del deadline  # ``stop`` knows it
     for job in jobs:
+        if stop():
+            return
         outcome = run_safely(setting, job, stop)
         done(job, outcome)
         if outcome.stopped:

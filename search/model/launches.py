@@ -54,18 +54,36 @@ def launch_options(
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
-            options = LaunchConfig(warps, depth, reversed_axes=is_reversed, evict_first=hints)
-            options = with_precision(options, precision, backend)
+            options = _options(warps, depth, is_reversed, hints, precision, backend)
             if backend == "cuda" and loops and target is not None:
                 yield from _summing(kernel, options, target)
                 yield from _paths(kernel, options, target)
             elif backend == "cuda" and kernel.dots and not is_reversed:
                 # On an H200 the same plans took a fifth less time than with direct stores.
-                yield replace(options, stores=StoreMode.ROWS)
+                yield _with(options, "stores", StoreMode.ROWS)
             else:
                 yield options
                 if backend == "triton" and loops and target is not None:
                     yield from _by_tma(kernel, options, target)
+
+
+# Options are large values, and the tilings of a kernel have most of theirs in common.
+@lru_cache(maxsize=4096)
+def _options(
+    warps: int,
+    depth: tuple[int, ...],
+    is_reversed: bool,
+    hints: tuple[str, ...],
+    precision: Precision | None,
+    backend: BackEnd,
+) -> LaunchConfig:
+    options = LaunchConfig(warps, depth, reversed_axes=is_reversed, evict_first=hints)
+    return with_precision(options, precision, backend)
+
+
+@lru_cache(maxsize=4096)
+def _with(options: LaunchConfig, name: str, value: object = True) -> LaunchConfig:
+    return replace(options, **{name: value})  # type: ignore[arg-type]
 
 
 def with_precision(
@@ -115,9 +133,9 @@ def _paths(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterat
         blocks = kernel.tiling.grid_blocks
         yield all_ahead(kernel.block, options, target, blocks, is_uneven=True)
         yield pipelined(options)
-        yield replace(options, producer_warps=True)
+        yield _with(options, "producer_warps")
     else:
-        yield replace(options, producer_warps=True)
+        yield _with(options, "producer_warps")
         yield pipelined(options)
         yield options
 
@@ -130,8 +148,8 @@ def _summing(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iter
     if options.reversed_axes or not kernel.body.aside:
         return
     if any(is_warp_group_dot(dot, options, target) for dot in dots):
-        summing = replace(options, producer_sums=True)
-        yield replace(summing, producer_warps=True)
+        summing = _with(options, "producer_sums")
+        yield _with(summing, "producer_warps")
         yield pipelined(summing)
 
 
@@ -145,7 +163,7 @@ def _by_tma(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Itera
     if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
         return
     if kernel.has_tma_tiles:
-        yield replace(options, descriptors=True)
+        yield _with(options, "descriptors")
 
 
 def starting_early(
@@ -162,7 +180,7 @@ def starting_early(
         return options
     may = can_use_pdl(ugraph, waits_first=backend == "cuda")
     return tuple(
-        replace(o, early_start=True) if early else o for o, early in zip(options, may, strict=True)
+        _with(o, "early_start") if early else o for o, early in zip(options, may, strict=True)
     )
 
 
@@ -174,7 +192,8 @@ def keeping_for_later(
     for number, chosen in enumerate(options):
         later = dict.fromkeys(t for k in ugraph.kernels[number + 1 :] for t in tensors_of(k))
         hints = tuple(t for t in chosen.evict_first if t not in later)
-        found.append(replace(chosen, evict_first=hints))
+        kept = hints == chosen.evict_first
+        found.append(chosen if kept else replace(chosen, evict_first=hints))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.instance import Instance, PlanEstimate
 from mirage_py.search.rank.kernel_choices import KernelChoice, KernelRanker
 from mirage_py.search.rank.kernel_models import KernelModels
-from mirage_py.search.rank.shortlist import HOPELESS, shortlist
+from mirage_py.search.rank.shortlist import FREE, HOPELESS, Terms, shortlist
 from mirage_py.search.space.collector import rarely_collecting
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
@@ -61,6 +61,7 @@ def rank(
     target: Target,
     limit: int,
     backend: BackEnd | Literal["auto"] = "triton",
+    terms: Terms = FREE,
 ) -> list[Instance]:
     """The best instances of the best families of each kind, best first, without near-copies.
 
@@ -70,16 +71,25 @@ def rank(
     """
     if backend == "auto":
         models = KernelModels(target)
-        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2)
-        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours))
+        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
+        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
-    return _rank(families, KernelRanker(target, backend), limit)
+    return _rank(families, KernelRanker(target, backend), limit, terms)
 
 
-def _rank(families: Sequence[UGraph], ranker: KernelRanker, limit: int) -> list[Instance]:
+def _rank(
+    families: Sequence[UGraph], ranker: KernelRanker, limit: int, terms: Terms
+) -> list[Instance]:
     if ranker.backend == "triton":
         families = [family for family in families if not is_clustered(family)]
-    found = [i for form in shortlist(families, ranker) for i in _of_form(form, ranker, limit)]
+    forms = shortlist(families, ranker, terms)
+    of_form: dict[int, list[Instance]] = {}
+    # Those first that are likely the fastest.
+    for number in sorted(range(len(forms)), key=lambda n: ranker.probe_us(forms[n])):
+        if terms.late() and any(of_form.values()):
+            break
+        of_form[number] = _of_form(forms[number], ranker, limit)
+    found = [instance for number in sorted(of_form) for instance in of_form[number]]
     found.sort(key=lambda i: i.estimate.time_us)
     return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]
 

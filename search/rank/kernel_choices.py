@@ -6,7 +6,7 @@ several µGraphs are ranked once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log2, prod
 
@@ -18,7 +18,7 @@ from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 _WARP = 32
 _BEST_VALUES = 8
@@ -73,6 +73,10 @@ class KernelRanker:
         self._models = models or KernelModels(target)
         self._ranked: dict[int, tuple[KernelChoice, ...]] = {}
         self._probed: dict[int, float] = {}
+
+    def form(self, family: UGraph, splits: Mapping[str, int]) -> Form:
+        """The family at these numbers of splits."""
+        return self._models.form(family, splits)
 
     def probe_us(self, form: Form) -> float:
         """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""

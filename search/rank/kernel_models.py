@@ -5,19 +5,19 @@ One model predicts the kernels of both back ends, which share the cache.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from math import inf
 
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.model.launches import BackEnd, usual_options
-from mirage_py.search.rank.forms import Form
+from mirage_py.search.rank.forms import Form, form_of
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import tilings
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.node import STORES
-from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # Tilings that are tried with all launch options: those whose prediction with the usual ones is at
 # most this much longer than the best, and not more than so many.
@@ -31,6 +31,7 @@ class KernelModels:
     def __init__(self, target: Target, most_tilings: int = _MOST_TILINGS) -> None:
         self.target = target
         self._most_tilings = most_tilings
+        self._forms: dict[Hashable, Form] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[tuple[Form, int], int] = {}
         self._keys: dict[tuple[int, BackEnd], Hashable] = {}
@@ -38,6 +39,13 @@ class KernelModels:
         self._promising: dict[Hashable, list[KernelModel]] = {}
         # What the few tilings of a probe found, until all of them are looked at.
         self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
+
+    def form(self, family: UGraph, splits: Mapping[str, int]) -> Form:
+        """The family at these numbers of splits, always the same object."""
+        key = family.digest, tuple(splits.items())
+        if key not in self._forms:
+            self._forms[key] = form_of(family, self.target, splits)
+        return self._forms[key]
 
     def kernel(self, form: Form, number: int) -> int:
         """The same for kernels of any forms that are equal but for their names."""

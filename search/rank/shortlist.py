@@ -8,10 +8,11 @@ keeps its own best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from math import inf
 
-from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
+from mirage_py.search.rank.forms import Form, splits_worth_trying
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.ugraph.ir.program import Tensor
@@ -29,29 +30,61 @@ _WITH_ALL_SPLITS = 4
 _Timed = tuple[float, Form]
 
 
-def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
-    """The forms to rank, at most some of each kind, in an order that depends on the input only."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a ranking is held to: families that ``may`` be taken, asked of few of them; and an end,
+    when it is ``late``, with the best of what was looked at.
+    """
+
+    may: Callable[[UGraph], bool] = lambda _: True
+    late: Callable[[], bool] = lambda: False
+
+
+FREE = Terms()
+
+
+def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = FREE) -> list[Form]:
+    """The forms to rank, at most some of each kind, in an order that depends on the input only.
+
+    Only families that come this far are asked about; without those that may not be taken the list
+    is what it would be if they had not been given.
+    """
+    left = list(families)
+    while True:
+        listed = _listed(left, ranker, terms.late)
+        candidates = {f.family.digest: f.family for f in listed}
+        refused = [d for d, family in candidates.items() if not terms.may(family)]
+        if not refused:
+            return listed
+        left = [family for family in left if family.digest not in refused]
+
+
+def _listed(
+    families: Sequence[UGraph], ranker: KernelRanker, late: Callable[[], bool]
+) -> list[Form]:
     by_kind: dict[str, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
         choices = splits_worth_trying(family, ranker.target)
         if not choices:
             continue
-        form = form_of(family, ranker.target, choices[0])
+        form = ranker.form(family, choices[0])
         by_kind.setdefault(form.kind, []).append(form)
     forms = [form for of_kind in by_kind.values() for form in of_kind]
-    probed = _probed(forms, ranker, lambda form: _fitting(form, ranker))
+    probed = _probed(forms, ranker, lambda form: _fitting(form, ranker), late)
     best_us = min((time_us for time_us, _ in probed), default=inf)
     found: list[Form] = []
     for kind in by_kind:
-        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker)
+        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker, late)
     return found
 
 
-def best_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[tuple[float, UGraph]]:
+def best_families(
+    families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = FREE
+) -> list[tuple[float, UGraph]]:
     """A few families of each kind with their quick predictions, best first."""
     known: dict[str, tuple[float, UGraph]] = {}
-    timed = ((ranker.probe_us(form), form) for form in shortlist(families, ranker))
+    timed = ((ranker.probe_us(form), form) for form in shortlist(families, ranker, terms))
     for time_us, form in sorted(timed, key=_time):
         known.setdefault(form.family.digest, (time_us, form.family))
     counts: dict[str, int] = {}
@@ -75,17 +108,21 @@ def _fitting(form: Form, ranker: KernelRanker) -> _Timed:
 
 def _at_other_splits(form: Form, ranker: KernelRanker) -> Iterator[Form]:
     for splits in splits_worth_trying(form.family, ranker.target):
-        other = form_of(form.family, ranker.target, splits)
+        other = ranker.form(form.family, splits)
         if other.ugraph.program.dims != form.ugraph.program.dims:
             yield other
 
 
 def _probed(
-    forms: Iterable[Form], ranker: KernelRanker, probe: Callable[[Form], _Timed]
+    forms: Iterable[Form],
+    ranker: KernelRanker,
+    probe: Callable[[Form], _Timed],
+    late: Callable[[], bool],
 ) -> list[_Timed]:
     """The forms with their quick predictions, best first.
 
-    Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind.
+    Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind;
+    and all that is left when it is late.
     """
     bounded = [(f.lower_bound_us(ranker.target), f) for f in forms]
     best_us = inf
@@ -94,6 +131,8 @@ def _probed(
     for bound_us, form in sorted(bounded, key=_time):
         if bound_us > HOPELESS * best_us and form.kind in kinds:
             continue
+        if found and late():
+            break
         time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)
@@ -102,10 +141,13 @@ def _probed(
     return sorted(found, key=_time)
 
 
-def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Iterator[Form]:
+def _best(
+    probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, late: Callable[[], bool]
+) -> Iterator[Form]:
     """The best forms of one kind, in turn among the numbers of splits."""
-    others = [o for _, f in probed[:_WITH_ALL_SPLITS] for o in _at_other_splits(f, ranker)]
-    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form))
+    few = () if late() else probed[:_WITH_ALL_SPLITS]
+    others = [o for _, f in few for o in _at_other_splits(f, ranker)]
+    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), late)
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *timed_others), key=_time):
         by_name.setdefault(timed[1].name, []).append(timed)

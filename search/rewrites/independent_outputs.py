@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
-from mirage_py.search.tilings.kinds import LIBRARY, ONE_KERNEL, kind_of
+from mirage_py.search.tilings.kinds import LIBRARY, ONE_KERNEL, has_loops, kind_of
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.ir.ugraph import Kernel, LibraryCall, UGraph
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.rewrite.rebuild import rebuild
 
@@ -25,17 +25,19 @@ Search = Callable[[Program], Sequence[UGraph]]
 _MOST = 8
 
 
-def with_independent_outputs(program: Program, search: Search) -> list[UGraph]:
+def with_independent_outputs(
+    program: Program, search: Search, may: Callable[[UGraph], bool] = lambda _: True
+) -> list[UGraph]:
     """Families of one kernel for each group of outputs; none where all outputs are one group, or a
-    group has no family of one kernel. ``search`` finds the safe families of a program, cheapest
-    first.
+    group has no family of one kernel. ``search`` finds the families of a program, cheapest first;
+    those are taken that ``may`` be.
     """
     groups = _groups(program)
     if len(groups) < 2:
         return []
     found: dict[tuple[int, ...], list[tuple[Kernel, ...]]] = {}
     for extents, chosen in groups:
-        choices = _kernels(search(_of_outputs(program, chosen)))
+        choices = _kernels(search(_of_outputs(program, chosen)), may)
         found.setdefault(extents, [() for _ in choices])
         if not choices or len(found[extents]) != len(choices):
             return []
@@ -80,15 +82,16 @@ def _of_outputs(program: Program, chosen: Sequence[int]) -> Program:
     return rebuild(fewer, {}, drop_unread_inputs=True)
 
 
-def _kernels(families: Sequence[UGraph]) -> list[Kernel]:
+def _kernels(families: Sequence[UGraph], may: Callable[[UGraph], bool]) -> list[Kernel]:
     """The cheapest library call that is all of a family, and the cheapest kernel of ours: with a
     loop, if one of them has one.
     """
     single = [u for u in families if len(u.kernels) == 1]
-    library = [u.kernels[0] for u in single if kind_of(u) == LIBRARY]
-    ours = [u.kernels[0] for u in single if kind_of(u) == ONE_KERNEL]
-    looped = [k for k in ours if isinstance(k, BlockGraph) and k.has_loops]
-    return [*library[:1], *(looped or ours)[:1]]
+    library = [u for u in single if kind_of(u) == LIBRARY]
+    ours = [u for u in single if kind_of(u) == ONE_KERNEL]
+    ours.sort(key=lambda u: not has_loops(u))
+    cheapest = (next((u for u in of_kind if may(u)), None) for of_kind in (library, ours))
+    return [u.kernels[0] for u in cheapest if u is not None]
 
 
 def _name(program: Program, kernel: Kernel, number: int) -> str:

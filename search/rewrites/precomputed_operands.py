@@ -36,11 +36,15 @@ Search = Callable[[Program], Sequence[UGraph]]
 
 
 def with_precomputed_operands(
-    program: Program, search: Search, independent: Search = lambda _: ()
+    program: Program,
+    search: Search,
+    independent: Search = lambda _: (),
+    may: Callable[[UGraph], bool] = lambda _: True,
 ) -> list[UGraph]:
     """Families in which kernels of their own precompute operands of matmuls; none where there is
-    no such operand. ``search`` finds the safe families of a program, cheapest first, and
-    ``independent`` those in which outputs have kernels of their own.
+    no such operand. ``search`` finds the families of a program, cheapest first, and ``independent``
+    those in which outputs have kernels of their own. Of kernels for an operand those are taken that
+    ``may`` be; of the rest any.
     """
     types = dict.fromkeys(t.dtype for t in program.inputs)
     if len(types) > 1 or not all(t.is_half for t in types):
@@ -54,7 +58,7 @@ def with_precomputed_operands(
     if not chosen:
         return []
     tensors = stored_tensors(cut, chosen)
-    stored = [_producer(piece(cut, {v: tensors[v]}, v), search) for v in chosen]
+    stored = [_producer(piece(cut, {v: tensors[v]}, v), search, may) for v in chosen]
     first = [m for m in stored if m is not None]
     if len(first) < len(stored):
         return []
@@ -96,14 +100,14 @@ def _matmul_users(program: Program, value: int) -> int:
     return sum(n.op == "matmul" and value in n.args for n in program.nodes)
 
 
-def _producer(made: Program, search: Search) -> UGraph | None:
+def _producer(made: Program, search: Search, may: Callable[[UGraph], bool]) -> UGraph | None:
     """The cheapest family of one kernel, without loops where a block can hold a row."""
     blocks = [u for u in search(made) if kind_of(u) == ONE_KERNEL]
     row = prod(made.sizes[d] for d in reduced_dims(made))
     straight = [u for u in blocks if not has_loops(u)]
     looped = [u for u in blocks if u not in straight]
     chosen = (*straight, *looped) if row <= _MAX_ROW_ELEMENTS else (*looped, *straight)
-    return next(iter(chosen), None)
+    return next((u for u in chosen if may(u)), None)
 
 
 def _kept(families: Sequence[UGraph]) -> list[UGraph]:

@@ -7,6 +7,7 @@ horizontal fusion.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
 from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
@@ -28,35 +29,34 @@ def with_rewrites(
     search: Search,
     of_one_kernel: Search,
     best: Callable[[Sequence[UGraph]], Timed],
+    may: Callable[[UGraph], bool],
 ) -> list[UGraph]:
-    """All such families. ``search`` finds the safe families of a program, ``of_one_kernel`` those
-    of one kernel alone, both cheapest first; ``best`` predicts and keeps the best few.
+    """All such families. ``search`` finds the families of a program, ``of_one_kernel`` those of one
+    kernel alone, both cheapest first; ``best`` predicts and keeps the best few. Kernels that occur
+    in many families are of families that ``may`` be taken; of the others nobody has asked that.
     """
 
     def of_piece(piece: Program) -> Timed:
-        return best([*search(piece), *with_rewrites(piece, search, of_one_kernel, best)])
+        return best([*search(piece), *with_rewrites(piece, search, of_one_kernel, best, may)])
 
     def independent(rest: Program) -> list[UGraph]:
-        return with_independent_outputs(rest, search)
+        return with_independent_outputs(rest, search, may)
 
     found = with_cut_chains(program, of_piece)
-    found += [*independent(program), *with_precomputed_operands(program, search, independent)]
+    found += independent(program)
+    found += with_precomputed_operands(program, search, independent, may)
     for fusion in horizontal_fusions(program):
-        fused = _fused(of_one_kernel(fusion.program))
-        if fusion.unsplit:
-            precomputed = with_precomputed_operands(fusion.program, of_one_kernel)
-        else:
-            precomputed = [
-                *independent(fusion.program),
-                *with_precomputed_operands(fusion.program, of_one_kernel, independent),
-            ]
-        found += [with_unsplit_columns(u, fusion) for u in (*fused, *precomputed)]
+        fused = _fused(of_one_kernel(fusion.program), may)
+        alone = independent if not fusion.unsplit else lambda _: []
+        fused += alone(fusion.program)
+        fused += with_precomputed_operands(fusion.program, of_one_kernel, alone, may)
+        found += [with_unsplit_columns(u, fusion) for u in fused]
     return found
 
 
-def _fused(families: Sequence[UGraph]) -> list[UGraph]:
+def _fused(families: Sequence[UGraph], may: Callable[[UGraph], bool]) -> list[UGraph]:
     """The cheapest families of one kernel."""
     ours = [u for u in families if kind_of(u) == ONE_KERNEL]
-    looped = [u for u in ours if has_loops(u)]
-    straight = [u for u in ours if not has_loops(u)]
-    return [*looped[:_LOOPED], *straight[:_STRAIGHT]]
+    looped = (u for u in ours if has_loops(u) and may(u))
+    straight = (u for u in ours if not has_loops(u) and may(u))
+    return [*islice(looped, _LOOPED), *islice(straight, _STRAIGHT)]

@@ -1,15 +1,19 @@
-"""Selection of the families that may be ranked, in their numerically safe forms."""
+"""Selection of the families that may be ranked, in their numerically safe forms.
+
+Stabilising a family is quick; evaluating it in float32 to see what rounding spoils is not, so that
+is done for the families that somebody asks about (``SafetyScreen.passes``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mirage_py.codegen.lowering.lowering import with_factors_as_emitted
 from mirage_py.search.extract.family import Family
 from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
 from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
-from mirage_py.search.stabilize.stabilize import stabilized
+from mirage_py.search.stabilize.stabilize import Stabilized, stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
@@ -28,33 +32,72 @@ class SafeFamilies:
     unsafe: tuple[UGraph, ...]
 
 
+class SafetyScreen:
+    """Stabilises families, and says which of them rounding does not spoil, when asked.
+
+    Once it is ``late`` the answer is no, for all that was not evaluated by then; but for families
+    without which there would be none.
+    """
+
+    def __init__(self, late: Callable[[], bool] = lambda: False) -> None:
+        self._late = late
+        self._screen = FloatScreen()
+        self._given: list[tuple[UGraph, Stabilized]] = []
+        # By a family's digest: itself, what it comes from, and what is evaluated in its place.
+        self._stable: dict[str, tuple[UGraph, UGraph, UGraph]] = {}
+        self._faults: dict[str, str] = {}
+
+    def stable(self, families: Iterable[Family]) -> tuple[UGraph, ...]:
+        """The families stabilised, with epilogues hoisted, each once; those with normalised partial
+        results come last. Left out is what may overflow.
+        """
+        given: list[tuple[UGraph, Stabilized]] = []
+        for family in families:
+            if self._late() and not all(s.faults for _, s in given):
+                break
+            given.append((family.ugraph, stabilized(family.ugraph)))
+        self._given += given
+        shifted = [(origin, s.ugraph) for origin, s in given if not s.faults]
+        averaged = [(o, u, n) for o, u in shifted if (n := with_normalised_partials(u)) is not None]
+        found: dict[str, UGraph] = {}
+        for origin, source, form in (*((o, u, u) for o, u in shifted), *averaged):
+            ugraph = with_hoisted_epilogues(form)
+            found.setdefault(ugraph.digest, ugraph)
+            self._stable.setdefault(ugraph.digest, (ugraph, origin, source))
+        return tuple(found.values())
+
+    def passes(self, ugraph: UGraph) -> bool:
+        """Whether rounding does not spoil the kernels that would be emitted for it."""
+        _, _, source = self._stable.get(ugraph.digest, (ugraph, ugraph, ugraph))
+        if source.digest not in self._faults:
+            if self._late() and not all(self._faults.values()):
+                return False
+            self._faults[source.digest] = self._screen.fault(with_factors_as_emitted(source))
+        return not self._faults[source.digest]
+
+    def found(self) -> SafeFamilies:
+        """What came of the given families; those that nobody asked about are taken for safe."""
+        rows = [
+            (origin, s.faults[0] if s.faults else self._faults.get(s.ugraph.digest, ""))
+            for origin, s in self._given
+        ]
+        kept = [row for row in self._stable.values() if not self._faults.get(row[2].digest)]
+        return SafeFamilies(
+            tuple(ugraph for ugraph, _, _ in kept),
+            tuple(fault for _, fault in rows if fault),
+            tuple(origin for _, origin, _ in kept),
+            tuple(origin for origin, fault in rows if fault),
+        )
+
+
 def safe_families(families: Iterable[Family]) -> SafeFamilies:
     """The families stabilised, with epilogues hoisted; without those that rounding spoils."""
-    origins = [f.ugraph for f in families]
-    stable = [stabilized(u) for u in origins]
-    screen = FloatScreen()
-    faults = [s.faults[0] if s.faults else _fault(screen, s.ugraph) for s in stable]
-    rows = list(zip(stable, faults, origins, strict=True))
-    safe = [(s.ugraph, origin) for s, fault, origin in rows if not fault]
-    normalised = [(n, o) for u, o in safe if (n := with_normalised_partials(u)) is not None]
-    found: dict[str, tuple[UGraph, UGraph]] = {}
-    for ugraph, origin in (*safe, *normalised):
-        hoisted = with_hoisted_epilogues(ugraph)
-        found.setdefault(hoisted.digest, (hoisted, origin))
-    return SafeFamilies(
-        tuple(ugraph for ugraph, _ in found.values()),
-        tuple(fault for fault in faults if fault),
-        tuple(origin for _, origin in found.values()),
-        tuple(origin for _, fault, origin in rows if fault),
-    )
+    screen = SafetyScreen()
+    for ugraph in screen.stable(families):
+        screen.passes(ugraph)
+    return screen.found()
 
 
 def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:
     """Those of safe families, put together to others, that rounding does not spoil."""
-    screen = FloatScreen()
-    return tuple(u for u in ugraphs if not _fault(screen, u))
-
-
-def _fault(screen: FloatScreen, ugraph: UGraph) -> str:
-    """What rounding spoils in the kernels that would be emitted, empty if nothing."""
-    return screen.fault(with_factors_as_emitted(ugraph))
+    return tuple(filter(SafetyScreen().passes, ugraphs))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeVar
 
 from mirage_py.codegen.cuda.analysis.row_reductions import has_row_reductions
@@ -34,6 +35,7 @@ M = TypeVar("M", bound=StrEnum)
 _TWO_GROUPS = 8
 
 
+@lru_cache(maxsize=4096)
 def pipelined(options: LaunchConfig) -> LaunchConfig:
     """With producer warps and MMA/softmax overlap."""
     return replace(options, producer_warps=True, overlap=OverlapMode.ON)

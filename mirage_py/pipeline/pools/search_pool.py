@@ -60,6 +60,8 @@ class SearchPool:
         begun = time.monotonic()
         left = deque(jobs)
         while left and not (self._processes and time.monotonic() - begun >= self._patience_s):
+            if stop():
+                return
             job = left.popleft()
             outcome = run_safely(setting, job, stop)
             done(job, outcome)

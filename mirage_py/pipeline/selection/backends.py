@@ -11,6 +11,7 @@ from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.launches import BackEnd
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.rank.shortlist import Terms
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.plan import Plan
@@ -43,10 +44,14 @@ def usable(backend: str) -> tuple[BackEnd | Literal["auto"], tuple[str, ...]]:
 
 
 def rank_for(
-    backend: BackEnd | Literal["auto"], families: Sequence[UGraph], target: Target, limit: int
+    backend: BackEnd | Literal["auto"],
+    families: Sequence[UGraph],
+    target: Target,
+    limit: int,
+    terms: Terms,
 ) -> list[Instance]:
     """The best instances for a back end, or half of each, best first by the cost model."""
-    ranked = rank(families, target, limit, backend)
+    ranked = rank(families, target, limit, backend, terms)
     return [
         replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
     ]

@@ -15,13 +15,19 @@ USUAL_S = {"quick": 45.0, "full": 280.0}
 # are not compiled by its end, and would be ranked and emitted for nothing.
 _PLANS_PER_S = 3.6
 _LEAST_PLANS = 40
-# By when the search and the verification have to be over.
+# By when the search, the ranking and the verification have to be over.
 _SEARCH_SHARE = 0.25
-_VERIFY_SHARE = 0.4
+_RANK_SHARE = 0.35
+_VERIFY_SHARE = 0.45
 # What verification gets even if search and ranking took longer, best families first.
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
-_MEASURING_SHARE = 0.3
+_MEASURING_SHARE = 0.1
+
+
+def _now() -> float:
+    """Looked up at each call, so that a test can put another clock in its place."""
+    return time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class TimeBudget:
     """``seconds`` from ``started`` on; None for no end. All times are of ``time.monotonic``."""
 
     seconds: float | None
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=_now)
 
     @property
     def end(self) -> float | None:
@@ -41,18 +47,23 @@ class TimeBudget:
         """When the search has to be over."""
         return None if self.seconds is None else self.started + _SEARCH_SHARE * self.seconds
 
+    @property
+    def ranked_by(self) -> float | None:
+        """When families have to be screened and ranked."""
+        return None if self.seconds is None else self.started + _RANK_SHARE * self.seconds
+
     def verified_by(self) -> float | None:
         """When the verification has to be over, which begins now."""
         if self.seconds is None:
             return None
-        least = time.monotonic() + _LEAST_VERIFY_SHARE * self.seconds
+        least = _now() + _LEAST_VERIFY_SHARE * self.seconds
         return max(self.started + _VERIFY_SHARE * self.seconds, least)
 
     def measured_by(self) -> float | None:
         """When measuring has to be over, which begins now."""
         if self.seconds is None:
             return None
-        least = time.monotonic() + _MEASURING_SHARE * self.seconds
+        least = _now() + _MEASURING_SHARE * self.seconds
         return max(self.started + self.seconds, least)
 
 

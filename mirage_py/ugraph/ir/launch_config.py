@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from mirage_py.errors import InputError
@@ -201,8 +202,7 @@ class LaunchConfig:
             if type(stages) is not int or stages < 0:
                 _refuse("num_stages", self.num_stages, "a number for each loop")
         # Most are at their defaults, and the search makes many.
-        for name, default in _DEFAULTS:
-            value = getattr(self, name)
+        for (name, default), value in zip(_DEFAULTS, _VALUES(self), strict=True):
             if value is not default and not _holds(_OPTIONS[name], default, value):
                 _refuse(name, value, ", ".join(_OPTIONS[name].text.values))
 
@@ -268,6 +268,7 @@ _OPTIONS: Mapping[str, Option] = {
 _DEFAULTS: tuple[tuple[str, object], ...] = tuple(
     (f.name, f.default) for f in fields(LaunchConfig) if f.metadata
 )
+_VALUES = attrgetter(*(name for name, _ in _DEFAULTS))
 _NAMES = {option.key: name for name, option in _OPTIONS.items()}
 
 

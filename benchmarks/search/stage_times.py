@@ -1,0 +1,151 @@
+"""CPU seconds of each stage before anything is compiled, for programs that nobody tuned for.
+
+python -m benchmarks.search.stage_times -o OUT.json [--kernelbench CHECKOUT] [--only NAMES]
+
+Each program is searched, ranked and verified as effort quick does it on a GPU, in a process of its
+own with one thread and without a budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.report.provenance import commit
+from benchmarks.search.untuned import untuned
+from mirage_py.errors import MirageError
+from mirage_py.pipeline import pipeline
+from mirage_py.pipeline.pipeline import Request, partition_of, rank_plans
+from mirage_py.search.stabilize.safe import SafetyScreen
+from mirage_py.targets import target
+from mirage_py.ugraph.ir.program import Program
+
+Json = dict[str, Any]
+
+# Where each stage begins. Screening happens within rankings: a clock stands while another one runs.
+STAGES: dict[str, tuple[tuple[Any, str], ...]] = {
+    "search": ((pipeline, "search"),),
+    "screen": ((SafetyScreen, "stable"), (SafetyScreen, "passes")),
+    "rank": ((pipeline, "best_families"), (pipeline, "rank_for")),
+    "verify": ((pipeline, "verify_families"),),
+}
+_TARGET = "h200"
+
+
+class _Clocks:
+    """CPU seconds of each stage, without those of stages within it."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._inside: list[float] = []
+
+    def around(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with a clock."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            begun = time.process_time()
+            self._inside.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.process_time() - begun
+                self.seconds[stage] += spent - self._inside.pop()
+                if self._inside:
+                    self._inside[-1] += spent
+
+        return called
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The stages of the pipeline with clocks around them."""
+        with ExitStack() as stack:
+            for stage, places in STAGES.items():
+                for owner, name in places:
+                    clocked = self.around(stage, getattr(owner, name))
+                    stack.enter_context(patch.object(owner, name, clocked))
+            yield
+
+
+def row_of(program: Program) -> Json:
+    """The seconds of a program, and the best plan by the model of each part of it."""
+    request = Request(target=_TARGET, effort="quick")
+    clocks = _Clocks()
+    begun = time.process_time()
+    row: Json = {"nodes": len(program.nodes), "dims": len(program.dims), "parts": []}
+    with clocks.running():
+        cut = partition_of(program)
+        for part in (program,) if cut is None else cut.parts:
+            row["parts"].append(_part(part, request))
+    total = time.process_time() - begun
+    seconds = {**clocks.seconds, "other": total - sum(clocks.seconds.values())}
+    return {**row, "cpu_s": {s: round(x, 2) for s, x in seconds.items()}, "total": round(total, 2)}
+
+
+def _part(part: Program, request: Request) -> Json:
+    try:
+        found = rank_plans(part, target(_TARGET), request)
+    except MirageError as error:
+        return {"refused": error.what}
+    ended = "exhausted" if found.found.exhausted else "cut"
+    row: Json = {"ended": ended, "families": len(found.found.families)}
+    row |= {"ranked": len(found.ranked), "verified": len(found.verified)}
+    if found.instances:
+        best = found.instances[0]
+        row |= {"best_us": round(best.estimate.time_us, 4), "best": best.plan.ugraph.digest}
+    return row
+
+
+def _in_child(name: str, checkout: Path | None, limit_s: int, pipe: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+    try:
+        pipe.send(row_of(untuned(checkout)[name]()))
+    except MirageError as error:
+        pipe.send({"refused": error.what})
+
+
+def measured(name: str, checkout: Path | None, limit_s: int) -> Json:
+    """The row of a program, in a process that ends after this much CPU time."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_in_child, args=(name, checkout, limit_s, theirs))
+    child.start()
+    theirs.close()
+    try:
+        row: Json = ours.recv()
+    except EOFError:
+        row = {"unfinished": True, "total": limit_s}
+    child.join()
+    return row
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and write after each program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="result file")
+    parser.add_argument("--kernelbench", type=Path, help="a checkout")
+    parser.add_argument("--only", default="", help="names or their beginnings, by comma")
+    parser.add_argument("--limit", type=int, default=240, help="CPU seconds for one program")
+    chosen = parser.parse_args(arguments)
+    asked = tuple(name for name in chosen.only.split(",") if name)
+    document: Json = {"commit": commit(), "limit_s": chosen.limit, "rows": {}}
+    for name in untuned(chosen.kernelbench):
+        if asked and not name.startswith(asked):
+            continue
+        row = document["rows"][name] = measured(name, chosen.kernelbench, chosen.limit)
+        stages = " ".join(f"{s} {x:6.2f}" for s, x in row.get("cpu_s", {}).items())
+        print(f"{name:44s} {row.get('total', 0.0):7.2f}  {stages}", flush=True)
+        chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

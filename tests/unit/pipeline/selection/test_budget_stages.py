@@ -1,0 +1,69 @@
+"""A budget holds: every stage ends within its share, by a clock that goes on with the work done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from unit.search import programs
+
+from mirage_py.pipeline import pipeline
+from mirage_py.pipeline.pipeline import Request, rank_plans
+from mirage_py.search.enumerate import runners
+from mirage_py.search.model.cost_model import KernelModel
+from mirage_py.targets import H200
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.rounding.float_screen import FloatScreen
+
+# Seconds that a unit of each stage's work takes.
+_JOB_S, _SCREEN_S, _ESTIMATE_S, _FAMILY_S = 1.0, 1.0, 0.01, 1.0
+
+
+class _Clock:
+    """Seconds, which pass with work and with nothing else."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self._patch = patch
+        patch.setattr(pipeline.time, "monotonic", lambda: self.now)
+
+    def takes(self, owner: Any, name: str, seconds: float) -> None:
+        """A call of this takes so long."""
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.now += seconds
+            return real(*args, **kwargs)
+
+        self._patch.setattr(owner, name, called)
+
+    def marks(self, name: str) -> list[float]:
+        """When each call of a stage of the pipeline ended, from the start on."""
+        real: Callable[..., Any] = getattr(pipeline, name)
+        ends: list[float] = []
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            found = real(*args, **kwargs)
+            ends.append(self.now - 1000.0)
+            return found
+
+        self._patch.setattr(pipeline, name, called)
+        return ends
+
+
+@pytest.mark.parametrize("budget", [20.0, 60.0])
+def test_every_stage_ends_within_its_share(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock(monkeypatch)
+    clock.takes(runners, "run", _JOB_S)
+    clock.takes(FloatScreen, "fault", _SCREEN_S)
+    clock.takes(KernelModel, "estimate", _ESTIMATE_S)
+    clock.takes(FamilyTests, "run", _FAMILY_S)
+    ends = {name: clock.marks(name) for name in ("search", "rank_for", "verify_families")}
+    request = Request(target="h200", backend="triton", effort="quick", budget=budget)
+    found = rank_plans(programs.lora(), H200, request)
+    assert found.instances
+    slack = 0.1 * budget
+    assert max(ends["search"]) <= 0.25 * budget + slack
+    assert max(ends["rank_for"]) <= 0.35 * budget + slack
+    assert max(ends["verify_families"]) <= 0.45 * budget + slack

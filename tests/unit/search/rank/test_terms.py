@@ -1,0 +1,84 @@
+"""What a ranking is held to: families that may be taken, and an end."""
+
+from __future__ import annotations
+
+import pytest
+from unit.search import programs
+
+from mirage_py.search.enumerate.search import search
+from mirage_py.search.model.cost_model import KernelModel
+from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rank.shortlist import Terms, best_families
+from mirage_py.search.stabilize.safe import SafetyScreen, safe_families
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.verify.rounding.float_screen import FloatScreen
+
+
+@pytest.fixture(scope="module")
+def lora() -> list[UGraph]:
+    return [stabilize(f.ugraph) for f in search(programs.lora()).families]
+
+
+def test_what_may_not_be_taken_is_as_if_it_had_not_been_given(lora: list[UGraph]) -> None:
+    best = rank(lora, H200, 8)[0].family
+    refused = [best.digest, *(u.digest for u in lora[::3])]
+    asked: list[str] = []
+
+    def may(family: UGraph) -> bool:
+        asked.append(family.digest)
+        return family.digest not in refused
+
+    found = rank(lora, H200, 24, terms=Terms(may))
+    assert found == rank([u for u in lora if u.digest not in refused], H200, 24)
+    assert best.digest in asked
+    assert len(dict.fromkeys(asked)) < len(lora)
+
+
+def test_a_ranking_that_is_late_has_the_best_of_what_it_looked_at(
+    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimates = 0
+    real = KernelModel.estimate
+
+    def counted(self, options):
+        nonlocal estimates
+        estimates += 1
+        return real(self, options)
+
+    monkeypatch.setattr(KernelModel, "estimate", counted)
+    full = rank(lora, H200, 24)
+    of_all, estimates = estimates, 0
+    in_time = rank(lora, H200, 24, terms=Terms(late=lambda: estimates > of_all // 2))
+    assert in_time
+    assert estimates < 0.7 * of_all
+    assert in_time[0].estimate.time_us <= 1.5 * full[0].estimate.time_us
+    estimates = 0
+    assert rank(lora, H200, 24, terms=Terms(late=lambda: True))
+    assert estimates < 0.2 * of_all
+    assert len(best_families(lora, KernelRanker(H200), Terms(late=lambda: True))) == 1
+
+
+def test_after_its_end_a_screen_evaluates_no_more_than_it_takes_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    families = search(programs.lora()).families
+    evaluated: list[UGraph] = []
+    real = FloatScreen.fault
+
+    def fault(self, family: UGraph) -> str:
+        evaluated.append(family)
+        return "spoiled" if len(evaluated) == 1 else real(self, family)
+
+    monkeypatch.setattr(FloatScreen, "fault", fault)
+    screen = SafetyScreen(late=lambda: True)
+    assert len(screen.stable(families)) >= 1
+    all_of_them = SafetyScreen().stable(families)
+    kept = list(screen.passing(all_of_them))
+    assert len(kept) == 1
+    assert len(evaluated) == 2
+    assert screen.faults == ("spoiled",)
+    monkeypatch.undo()
+    assert len(safe_families(families).ugraphs) > 1
