@@ -76,9 +76,9 @@ def test_after_its_end_a_screen_evaluates_no_more_than_it_takes_for_one(
     screen = SafetyScreen(late=lambda: True)
     assert len(screen.stable(families)) >= 1
     all_of_them = SafetyScreen().stable(families)
-    kept = list(screen.passing(all_of_them))
+    kept = [u for u in all_of_them if screen.passes(u)]
     assert len(kept) == 1
     assert len(evaluated) == 2
-    assert screen.faults == ("spoiled",)
+    assert screen.found().faults == ("spoiled",)
     monkeypatch.undo()
     assert len(safe_families(families).ugraphs) > 1
