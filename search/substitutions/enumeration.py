@@ -1,0 +1,231 @@
+"""Enumeration: every graph of a universe up to a number of operators, by the value that it has.
+
+Values are built from operands that are the first of their kind: what equals an earlier value is
+noted as equal and not built upon, as a rule between the two covers whatever stands on it. Graphs
+that differ only in the names of inputs are enumerated as often as their parts are needed, and
+reported once: where inputs of a sort are met in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+
+from mirage_py.axioms.substitutions.expression import Attr, Expr
+from mirage_py.search.substitutions.arithmetic import PRIME, Array, applied
+from mirage_py.search.substitutions.universe import Tree, Universe
+
+_COMMUTE = ("add", "mul")
+_ONE = ("relu", "transpose", "split", "enlarge", "max_pool", "avg_pool")
+
+
+@dataclass(slots=True)
+class Value:
+    """A graph with one output: its last operator, operands by number, and what it evaluates to."""
+
+    op: str
+    attrs: tuple[Attr, ...]
+    args: tuple[int, ...]
+    shape: tuple[Tree, ...]
+    operators: frozenset[int]
+    array: Array | None
+
+
+class Enumeration:
+    """All values; ``equal`` are pairs of numbers, the first one of a kind and another."""
+
+    def __init__(self, universe: Universe, sizes: Mapping[str, int], seed: int) -> None:
+        self.universe, self.sizes = universe, sizes
+        self.values: list[Value] = []
+        self.equal: list[tuple[int, int]] = []
+        self.built = 0
+        self._known: dict[tuple[object, ...], int] = {}
+        self._splits: dict[tuple[object, ...], int] = {}
+        self._levels: list[list[int]] = [[]]
+        self._made_of: dict[frozenset[int], list[int]] = {}
+        random = np.random.Generator(np.random.PCG64(seed))
+        for name, shape in universe.inputs:
+            array = random.integers(0, PRIME, [self.length(t) for t in shape])
+            self._levels[0].append(len(self.values))
+            value = Value("input", (name,), (), shape, frozenset(), array)
+            self._known[self._key(value)] = len(self.values)
+            self.values.append(value)
+
+    def run(self) -> None:
+        """Enumerate."""
+        for count in range(1, self.universe.most + 1):
+            self._levels.append([])
+            for op, attrs in self.universe.operators:
+                for args in self._operands(op, count):
+                    self._try(op, attrs, args, count)
+
+    # -- shapes -----------------------------------------------------------------------------------
+
+    def length(self, tree: Tree) -> int:
+        """How long an axis is."""
+        return self.sizes[tree] if isinstance(tree, str) else sum(map(self.length, tree))
+
+    def _shape(
+        self, op: str, attrs: tuple[Attr, ...], of: Sequence[tuple[Tree, ...]]
+    ) -> tuple[Tree, ...] | None:
+        first = of[0]
+        match op:
+            case "add" | "mul":
+                # A scalar stands on the right of what it scales; scalars make scalars.
+                if first != of[1] and (of[1] or op == "add" or not first):
+                    return None
+                return first
+            case "matmul":
+                fits = first and of[1] and first[1] == of[1][0]
+                return (first[0], of[1][1]) if fits else None
+            case "transpose":
+                return first[::-1] or None
+            case "concat":
+                return self._joined(int(str(attrs[0])), first, of[1])
+            case "split":
+                axis = int(str(attrs[0]))
+                if len(first) <= axis or isinstance(first[axis], str):
+                    return None
+                return (*first[:axis], first[axis][int(str(attrs[1]))], *first[axis + 1 :])
+            case "conv":
+                return _convolved(int(str(attrs[1])), first, of[1])
+            case "enlarge":
+                return (*first[:2], ("e", (first[2], "e"))) if first[2:] == ("r",) else None
+            case "max_pool" | "avg_pool":
+                return first if first[2:] == ("h",) else None
+        return first if first else None
+
+    def _joined(
+        self, axis: int, left: tuple[Tree, ...], right: tuple[Tree, ...]
+    ) -> tuple[Tree, ...] | None:
+        if len(left) <= axis or len(left) != len(right):
+            return None
+        if (*left[:axis], *left[axis + 1 :]) != (*right[:axis], *right[axis + 1 :]):
+            return None
+        return (*left[:axis], (left[axis], right[axis]), *left[axis + 1 :])
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def _operands(self, op: str, count: int) -> Iterator[tuple[int, ...]]:
+        if op in _ONE:
+            yield from ((n,) for n in self._levels[count - 1])
+            return
+        for left in range(count):
+            for right in range(count):
+                for a, b in self._pairs(left, right, count - 1):
+                    if op not in _COMMUTE or a <= b or not self.values[b].shape:
+                        yield a, b
+
+    def _pairs(self, left: int, right: int, whole: int) -> Iterator[tuple[int, int]]:
+        """Operands that have so many operators together; shared ones count once."""
+        if left == whole:
+            yield from ((a, b) for a in self._levels[left] for b in self._within(a, right))
+        elif right == whole:
+            yield from ((a, b) for b in self._levels[right] for a in self._within(b, left))
+        elif left + right >= whole:
+            of = self.values
+            for a, b in product(self._levels[left], self._levels[right]):
+                if len(of[a].operators | of[b].operators) == whole:
+                    yield a, b
+
+    def _within(self, whole: int, count: int) -> list[int]:
+        """Values of a number of operators, all of them among those of another value."""
+        if not count:
+            return self._levels[0]
+        parts = combinations(sorted(self.values[whole].operators), count)
+        return [n for part in parts for n in self._made_of.get(frozenset(part), ())]
+
+    def _try(self, op: str, attrs: tuple[Attr, ...], args: tuple[int, ...], count: int) -> None:
+        of = [self.values[a] for a in args]
+        shape = self._shape(op, attrs, [v.shape for v in of])
+        if shape is None:
+            return
+        number = len(self.values)
+        own: frozenset[int] = frozenset((number,))
+        if op == "split":
+            own = frozenset((self._splits.setdefault((attrs[0], args), number),))
+        operators = own.union(*(v.operators for v in of))
+        first = 0
+        if op == "split":
+            first = self.length(of[0].shape[int(str(attrs[0]))][0])
+        arrays = [v.array for v in of]
+        array = applied(op, attrs, arrays, first, self.sizes)  # type: ignore[arg-type]
+        value = Value(op, attrs, args, shape, operators, array)
+        self.built += 1
+        key = self._key(value)
+        known = self._known.setdefault(key, number)
+        self.values.append(value)
+        if known != number:
+            value.array = None
+            if self.is_canonical((known,)) or self.is_canonical((number,)):
+                self.equal.append((known, number))
+        elif count < self.universe.most:
+            self._levels[count].append(number)
+            self._made_of.setdefault(operators, []).append(number)
+        else:
+            value.array = None
+
+    def _key(self, value: Value) -> tuple[object, ...]:
+        assert value.array is not None
+        return value.array.shape, value.array.tobytes()
+
+    def known(self, array: Array) -> int | None:
+        """The first value that evaluates to this."""
+        return self._known.get((array.shape, array.tobytes()))
+
+    def is_canonical(self, args: Sequence[int]) -> bool:
+        """Whether inputs of one sort are met in their order."""
+        met = [self.values[n] for n in self._inputs(args)]
+        by_sort: dict[tuple[Tree, ...], list[str]] = {}
+        for v in met:
+            by_sort.setdefault(v.shape, []).append(str(v.attrs[0]))
+        sorts = {s: [n for n, shape in self.universe.inputs if shape == s] for s in by_sort}
+        return all(names == sorts[s][: len(names)] for s, names in by_sort.items())
+
+    def _inputs(self, args: Sequence[int]) -> list[int]:
+        met: dict[int, None] = {}
+        stack = list(reversed(args))
+        while stack:
+            n = stack.pop()
+            value = self.values[n]
+            if value.args:
+                stack.extend(reversed(value.args))
+            else:
+                met[n] = None
+        return list(met)
+
+    def expression(self, number: int) -> Expr:
+        """A value as an expression, with the shapes that it has here."""
+        value = self.values[number]
+        of = tuple(map(self.expression, value.args))
+        if value.op == "input":
+            return Expr("input", (value.attrs[0], tuple(map(_flat, value.shape))))
+        attrs = value.attrs
+        if value.op == "split":
+            attrs = (*attrs, split_sizes(self.values[value.args[0]].shape, int(str(attrs[0]))))
+        return Expr(value.op, attrs, of)
+
+
+def split_sizes(shape: tuple[Tree, ...], axis: int) -> tuple[tuple[str, ...], ...]:
+    """The two parts of an axis that was joined."""
+    first, second = shape[axis]
+    return _flat(first), _flat(second)
+
+
+def _flat(tree: Tree) -> tuple[str, ...]:
+    return (tree,) if isinstance(tree, str) else sum(map(_flat, tree), ())
+
+
+def _convolved(
+    groups: int, image: tuple[Tree, ...], kernel: tuple[Tree, ...]
+) -> tuple[Tree, ...] | None:
+    if image[2:] != ("h",) or not kernel or kernel[2] == "h":
+        return None
+    if groups == 1:
+        return (image[0], kernel[0], image[2]) if image[1] == kernel[1] else None
+    c, o = image[1], kernel[0]
+    fits = isinstance(c, tuple) and isinstance(o, tuple) and c == (kernel[1],) * 2
+    return (image[0], o, image[2]) if fits and o[0] == o[1] else None

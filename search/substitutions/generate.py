@@ -1,0 +1,244 @@
+"""Generation of rules: equal graphs of all universes, made general, proved, and kept where the
+rules before them do not imply them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirage_py.axioms.substitutions.expression import (
+    ANY,
+    SAME,
+    UNIT,
+    Expr,
+    inputs,
+    nodes,
+    operators,
+)
+from mirage_py.axioms.substitutions.inference import typed, untyped
+from mirage_py.axioms.substitutions.proofs import certificate_of
+from mirage_py.axioms.substitutions.rule import (
+    PROVED,
+    TESTED,
+    Rule,
+    at_rank,
+    is_pointwise,
+    joined_axis,
+)
+from mirage_py.errors import InputError
+from mirage_py.search.substitutions.egraph import EGraph, Rewrite
+from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
+from mirage_py.search.substitutions.universe import UNIVERSES, Universe
+
+# Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
+SIZES = {"m": 2, "a": 2, "b": 1, "n": 1, "c": 2, "h": 4, "r": 3, "e": 1}
+RANKS = (1, 2, 3)
+_ROUNDS, _MAX_NODES = 4, 400
+
+
+@dataclass
+class Found:
+    """Rules so far, their certificates, and counts by universe."""
+
+    rules: list[Rule] = field(default_factory=list)
+    certificates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    rewrites: list[Rewrite] = field(default_factory=list)
+    refused: dict[tuple[Expr, ...], None] = field(default_factory=dict)
+
+    def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
+        """Take a rule into the database."""
+        rule = Rule(str(len(self.rules) + 1), left, right, TESTED if proof is None else PROVED)
+        self.rules.append(rule)
+        if proof is not None:
+            self.certificates[rule.name] = proof
+            self.rewrites += rewrites_of(rule)
+
+
+def rewrites_of(rule: Rule) -> list[Rewrite]:
+    """Both directions of a rule where they say all, for tensors of up to three axes."""
+    found: dict[Rewrite, None] = {}
+    for rank in RANKS:
+        for r in at_rank(rule, rank):
+            if r.applies(forward=True):
+                found[Rewrite(r.left, r.right)] = None
+            if r.applies(forward=False):
+                found[Rewrite(r.right, r.left)] = None
+    return list(found)
+
+
+def generate(
+    universes: Sequence[Universe] = UNIVERSES,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """All rules of some universes, the smaller graphs first."""
+    found = Found()
+    for universe in universes:
+        enumeration = Enumeration(universe, SIZES, seed)
+        enumeration.run()
+        before = len(found.rules)
+        pairs = _singles(enumeration, found)
+        several = _several(enumeration, found)
+        found.counts[universe.name] = {
+            "graphs": enumeration.built,
+            "equal": len(enumeration.equal),
+            "classes": pairs,
+            "pairs of outputs": several,
+            "kept": len(found.rules) - before,
+        }
+        progress(f"{universe.name}: {found.counts[universe.name]}")
+    return found
+
+
+# -- graphs with one output ----------------------------------------------------------------------
+
+
+def _singles(enumeration: Enumeration, found: Found) -> int:
+    classes: dict[int, list[int]] = {}
+    for first, other in enumeration.equal:
+        if enumeration.is_canonical((first,)):
+            classes.setdefault(first, []).append(other)
+    for first in sorted(classes, key=lambda n: (len(enumeration.values[n].operators), n)):
+        left = enumeration.expression(first)
+        others = {enumeration.expression(n): None for n in classes[first]}
+        graph: EGraph | None = None
+        for right in sorted(others, key=operators):
+            if {*inputs(right)} != {*inputs(left)} and left.op != "input":
+                continue
+            if graph is None:
+                graph = saturated((left,), found.rewrites)
+            there = graph.lookup(right)
+            if there is not None and there == graph.lookup(left):
+                continue
+            if _consider((left,), (right,), found):
+                graph = None
+    return len(classes)
+
+
+def saturated(left: Sequence[Expr], rewrites: Sequence[Rewrite]) -> EGraph:
+    """All that the rules make of some outputs, within bounds."""
+    graph = EGraph()
+    for x in left:
+        graph.add_expr(x)
+    graph.rebuild()
+    for _ in range(_ROUNDS):
+        if not graph.step(rewrites, _MAX_NODES) or len(graph.table) > _MAX_NODES:
+            break
+    return graph
+
+
+def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:
+    """Whether a pair of equal graphs became a rule: in its most general form that has a proof."""
+    tried: list[tuple[tuple[Expr, ...], tuple[Expr, ...]]] = []
+    for sides in general_forms(left, right):
+        key = (*sides[0], *sides[1])
+        if key in found.refused:
+            continue
+        if len(sides[0]) == 1 and _implied(sides, found.rewrites):
+            found.refused[key] = None
+            return False
+        proof = certificate_of(*sides)
+        if proof is not None:
+            found.keep(*sides, proof)
+            return True
+        tried.append(sides)
+        found.refused[key] = None
+    return False
+
+
+def _implied(sides: tuple[tuple[Expr, ...], tuple[Expr, ...]], rewrites: Sequence[Rewrite]) -> bool:
+    graph = saturated(sides[0], rewrites)
+    here, there = graph.lookup(sides[0][0]), graph.lookup(sides[1][0])
+    return here is not None and here == there
+
+
+def general_forms(
+    left: tuple[Expr, ...], right: tuple[Expr, ...]
+) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
+    """The same two graphs over the most general shapes, for every window or only for some."""
+    sides = (*left, *right)
+    has_window = any(x.op in ("conv", "max_pool", "avg_pool") for x in nodes(*sides))
+    axis = 1 if joined_axis(*sides) is not None else None
+    rank = 1 if is_pointwise(*sides) else 3 if axis else 2
+    if {len(x.type) for x in inputs(*sides)} >= {3} and axis is None:
+        rank = 3
+    for window in (ANY, SAME, UNIT) if has_window else ("",):
+        free = renamed([untyped(x, axis=axis, window=window) for x in sides])
+        try:
+            new = typed(free, rank)
+        except InputError:
+            continue
+        yield new[: len(left)], new[len(left) :]
+
+
+_DATA, _WEIGHT, _SCALAR = ("x", "y", "z", "w"), ("a", "b", "c", "d"), ("s", "t")
+
+
+def renamed(roots: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Inputs named by what they are, in the order in which they are met."""
+    weights = {
+        i
+        for x in nodes(*roots)
+        if x.op in ("matmul", "conv")
+        for i in inputs(x.args[1])
+        if i.attr("type") != ()
+    }
+    stems = {"x": iter(_DATA), "a": iter(_WEIGHT), "s": iter(_SCALAR)}
+    done: dict[Expr, Expr] = {}
+    for x in nodes(*roots):
+        attrs = x.attrs
+        if x.op == "input":
+            kind = "s" if x.attr("type") == () else "a" if x in weights else "x"
+            attrs = (next(stems[kind]), *x.attrs[1:])
+        done[x] = Expr(x.op, attrs, tuple(done[a] for a in x.args))
+    return tuple(done[x] for x in roots)
+
+
+# -- graphs with two outputs ---------------------------------------------------------------------
+
+
+def _several(enumeration: Enumeration, found: Found) -> int:
+    """Two graphs with something in common that are the parts of one: joined, computed, split."""
+    count = 0
+    values = enumeration.values
+    for number, value in enumerate(values):
+        if value.array is None or len(value.operators) >= enumeration.universe.most:
+            continue
+        for axis, tree in enumerate(value.shape):
+            if isinstance(tree, str) or value.op in ("input", "concat"):
+                continue
+            parts = _parts_of(enumeration, number, axis)
+            if parts is None or not enumeration.is_canonical(parts):
+                continue
+            whole = values[parts[0]].operators | values[parts[1]].operators
+            if len(whole) > enumeration.universe.most:
+                continue
+            count += 1
+            sizes = split_sizes(value.shape, axis)
+            inner = enumeration.expression(number)
+            right = tuple(Expr("split", (axis, n, sizes), (inner,)) for n in (0, 1))
+            left = tuple(map(enumeration.expression, parts))
+            graph = saturated(left, found.rewrites)
+            ends = [(graph.lookup(a), graph.lookup(b)) for a, b in zip(left, right, strict=True)]
+            if any(a is None or a != b for a, b in ends):
+                _consider(left, right, found)
+    return count
+
+
+def _parts_of(enumeration: Enumeration, number: int, axis: int) -> tuple[int, int] | None:
+    """The first values that equal the two parts of one, unless these are inputs or parts."""
+    value = enumeration.values[number]
+    assert value.array is not None
+    length = enumeration.length(value.shape[axis][0])
+    whole = (slice(None),) * axis
+    found = []
+    for where in (slice(0, length), slice(length, None)):
+        known = enumeration.known(value.array[(*whole, where)])
+        if known is None or enumeration.values[known].op in ("input", "split"):
+            return None
+        found.append(known)
+    return (found[0], found[1]) if found[0] != found[1] else None
