@@ -116,7 +116,8 @@ class Enumeration:
         for left in range(count):
             for right in range(count):
                 for a, b in self._pairs(left, right, count - 1):
-                    if op not in _COMMUTE or a <= b or not self.values[b].shape:
+                    # That they commute is a rule among graphs of one operator.
+                    if op not in _COMMUTE or a <= b or not self.values[b].shape or count == 1:
                         yield a, b
 
     def _pairs(self, left: int, right: int, whole: int) -> Iterator[tuple[int, int]]:

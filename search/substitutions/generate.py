@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from mirage_py.axioms.substitutions.expression import (
@@ -35,7 +36,7 @@ from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
 SIZES = {"m": 2, "a": 2, "b": 1, "n": 1, "c": 2, "h": 4, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
-_ROUNDS, _MAX_NODES = 4, 400
+_ROUNDS, _MAX_NODES = 3, 500
 
 
 @dataclass
@@ -45,8 +46,7 @@ class Found:
     rules: list[Rule] = field(default_factory=list)
     certificates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    rewrites: list[Rewrite] = field(default_factory=list)
-    refused: dict[tuple[Expr, ...], None] = field(default_factory=dict)
+    seen: dict[tuple[Expr, ...], None] = field(default_factory=dict)
 
     def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
         """Take a rule into the database."""
@@ -54,13 +54,25 @@ class Found:
         self.rules.append(rule)
         if proof is not None:
             self.certificates[rule.name] = proof
-            self.rewrites += rewrites_of(rule)
+
+    def rewrites_for(self, universe: Universe) -> list[Rewrite]:
+        """The proved rules as they apply to what a universe has."""
+        rank = max(len(shape) for _, shape in universe.inputs)
+        names = {op for op, _ in universe.operators} | {"input"}
+        axes = {attrs[0] for op, attrs in universe.operators if op == "concat"}
+        proved = [r for r in self.rules if r.status == PROVED]
+        known = [r for r in proved if all(x.op in names for x in nodes(*r.left, *r.right))]
+        return [
+            rewrite
+            for rewrite in rewrites_of(known, (rank,))
+            if all(x.attrs[0] in axes for x in nodes(*rewrite.left) if x.op == "concat")
+        ]
 
 
-def rewrites_of(rule: Rule) -> list[Rewrite]:
-    """Both directions of a rule where they say all, for tensors of up to three axes."""
+def rewrites_of(rules: Sequence[Rule], ranks: Sequence[int] = RANKS) -> list[Rewrite]:
+    """Both directions of rules where they say all, for tensors of some numbers of axes."""
     found: dict[Rewrite, None] = {}
-    for rank in RANKS:
+    for rule, rank in product(rules, ranks):
         for r in at_rank(rule, rank):
             if r.applies(forward=True):
                 found[Rewrite(r.left, r.right)] = None
@@ -98,25 +110,42 @@ def generate(
 
 
 def _singles(enumeration: Enumeration, found: Found) -> int:
+    """All graphs of a class in one e-graph: what the rules so far leave apart becomes a rule."""
     classes: dict[int, list[int]] = {}
     for first, other in enumeration.equal:
         if enumeration.is_canonical((first,)):
             classes.setdefault(first, []).append(other)
+    rewrites = found.rewrites_for(enumeration.universe)
     for first in sorted(classes, key=lambda n: (len(enumeration.values[n].operators), n)):
         left = enumeration.expression(first)
         others = {enumeration.expression(n): None for n in classes[first]}
-        graph: EGraph | None = None
-        for right in sorted(others, key=operators):
-            if {*inputs(right)} != {*inputs(left)} and left.op != "input":
-                continue
-            if graph is None:
-                graph = saturated((left,), found.rewrites)
-            there = graph.lookup(right)
-            if there is not None and there == graph.lookup(left):
+        same = [x for x in others if {*inputs(x)} == {*inputs(left)} or left.op == "input"]
+        if not same:
+            continue
+        graph = EGraph()
+        start = graph.add_expr(left)
+        ends = {x: graph.add_expr(x) for x in same}
+        saturate(graph, rewrites, [(start, e) for e in ends.values()])
+        for right in sorted(same, key=operators):
+            if graph.find(ends[right]) == graph.find(start):
                 continue
             if _consider((left,), (right,), found):
-                graph = None
+                rewrites = found.rewrites_for(enumeration.universe)
+                graph.merge(start, ends[right])
+                saturate(graph, rewrites, [(start, e) for e in ends.values()])
     return len(classes)
+
+
+def saturate(
+    graph: EGraph, rewrites: Sequence[Rewrite], pairs: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Apply rules within bounds, or until these pairs are equal."""
+    graph.rebuild()
+    for _ in range(_ROUNDS):
+        if pairs and all(graph.find(a) == graph.find(b) for a, b in pairs):
+            return
+        if len(graph.table) > _MAX_NODES or not graph.step(rewrites, _MAX_NODES):
+            return
 
 
 def saturated(left: Sequence[Expr], rewrites: Sequence[Rewrite]) -> EGraph:
@@ -124,36 +153,22 @@ def saturated(left: Sequence[Expr], rewrites: Sequence[Rewrite]) -> EGraph:
     graph = EGraph()
     for x in left:
         graph.add_expr(x)
-    graph.rebuild()
-    for _ in range(_ROUNDS):
-        if not graph.step(rewrites, _MAX_NODES) or len(graph.table) > _MAX_NODES:
-            break
+    saturate(graph, rewrites)
     return graph
 
 
 def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:
     """Whether a pair of equal graphs became a rule: in its most general form that has a proof."""
-    tried: list[tuple[tuple[Expr, ...], tuple[Expr, ...]]] = []
     for sides in general_forms(left, right):
         key = (*sides[0], *sides[1])
-        if key in found.refused:
+        if key in found.seen:
             continue
-        if len(sides[0]) == 1 and _implied(sides, found.rewrites):
-            found.refused[key] = None
-            return False
+        found.seen[key] = None
         proof = certificate_of(*sides)
         if proof is not None:
             found.keep(*sides, proof)
             return True
-        tried.append(sides)
-        found.refused[key] = None
     return False
-
-
-def _implied(sides: tuple[tuple[Expr, ...], tuple[Expr, ...]], rewrites: Sequence[Rewrite]) -> bool:
-    graph = saturated(sides[0], rewrites)
-    here, there = graph.lookup(sides[0][0]), graph.lookup(sides[1][0])
-    return here is not None and here == there
 
 
 def general_forms(
@@ -222,7 +237,7 @@ def _several(enumeration: Enumeration, found: Found) -> int:
             inner = enumeration.expression(number)
             right = tuple(Expr("split", (axis, n, sizes), (inner,)) for n in (0, 1))
             left = tuple(map(enumeration.expression, parts))
-            graph = saturated(left, found.rewrites)
+            graph = saturated(left, found.rewrites_for(enumeration.universe))
             ends = [(graph.lookup(a), graph.lookup(b)) for a, b in zip(left, right, strict=True)]
             if any(a is None or a != b for a, b in ends):
                 _consider(left, right, found)
