@@ -161,8 +161,7 @@ class Enumeration:
         self.values.append(value)
         if known != number:
             value.array = None
-            if self.is_canonical((known,)) or self.is_canonical((number,)):
-                self.equal.append((known, number))
+            self.equal.append((known, number))
         elif count < self.universe.most:
             self._levels[count].append(number)
             self._made_of.setdefault(operators, []).append(number)

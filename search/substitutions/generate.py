@@ -31,10 +31,11 @@ from mirage_py.axioms.substitutions.rule import (
 from mirage_py.errors import InputError
 from mirage_py.search.substitutions.egraph import EGraph, Rewrite
 from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
+from mirage_py.search.substitutions.instances import differs
 from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
-SIZES = {"m": 2, "a": 2, "b": 1, "n": 1, "c": 2, "h": 4, "r": 3, "e": 1}
+SIZES = {"m": 4, "a": 3, "b": 2, "n": 1, "c": 2, "h": 7, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
 _ROUNDS, _MAX_NODES = 3, 500
 
@@ -113,11 +114,15 @@ def _singles(enumeration: Enumeration, found: Found) -> int:
     """All graphs of a class in one e-graph: what the rules so far leave apart becomes a rule."""
     classes: dict[int, list[int]] = {}
     for first, other in enumeration.equal:
-        if enumeration.is_canonical((first,)):
-            classes.setdefault(first, []).append(other)
+        classes.setdefault(first, []).append(other)
+    done: dict[Expr, None] = {}
     rewrites = found.rewrites_for(enumeration.universe)
     for first in sorted(classes, key=lambda n: (len(enumeration.values[n].operators), n)):
         left = enumeration.expression(first)
+        name = renamed([left])[0]
+        if name in done:
+            continue
+        done[name] = None
         others = {enumeration.expression(n): None for n in classes[first]}
         same = [x for x in others if {*inputs(x)} == {*inputs(left)} or left.op == "input"]
         if not same:
@@ -164,11 +169,20 @@ def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> 
         if key in found.seen:
             continue
         found.seen[key] = None
+        if _differ(*sides):
+            continue
         proof = certificate_of(*sides)
         if proof is not None:
             found.keep(*sides, proof)
             return True
     return False
+
+
+def _differ(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
+    try:
+        return differs(left, right)
+    except InputError:
+        return True
 
 
 def general_forms(
