@@ -103,6 +103,11 @@ class EGraph:
             done[x] = self.find(self.table[node])
         return done[root]
 
+    def are_equal(self, one: Expr, other: Expr) -> bool:
+        """Whether two expressions are there, in one class."""
+        found = self.lookup(one)
+        return found is not None and found == self.lookup(other)
+
     def merge(self, one: int, other: int) -> bool:
         """Make two classes one; False if they were. ``rebuild`` has to follow."""
         a, b = self.find(one), self.find(other)

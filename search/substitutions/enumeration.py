@@ -74,10 +74,10 @@ class Enumeration:
         first = of[0]
         match op:
             case "add" | "mul":
-                # A scalar stands on the right of what it scales; scalars make scalars.
-                if first != of[1] and (of[1] or op == "add" or not first):
-                    return None
-                return first
+                # A scalar stands on the right of what it scales; scalars make scalars by products.
+                if op == "add":
+                    return first if first and first == of[1] else None
+                return first if first == of[1] or not of[1] else None
             case "matmul":
                 fits = first and of[1] and first[1] == of[1][0]
                 return (first[0], of[1][1]) if fits else None

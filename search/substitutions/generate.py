@@ -32,12 +32,13 @@ from mirage_py.errors import InputError
 from mirage_py.search.substitutions.egraph import EGraph, Rewrite
 from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
 from mirage_py.search.substitutions.instances import differs
+from mirage_py.search.substitutions.polynomials import LAWS, Polynomial, polynomial
 from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
 SIZES = {"m": 4, "a": 3, "b": 2, "n": 1, "c": 2, "h": 7, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
-_ROUNDS, _MAX_NODES = 3, 500
+_ROUNDS, _MORE_NODES, _TOGETHER = 3, 400, 24
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Found:
     certificates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     seen: dict[tuple[Expr, ...], None] = field(default_factory=dict)
+    _follow: bool = False
 
     def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
         """Take a rule into the database."""
@@ -55,6 +57,16 @@ class Found:
         self.rules.append(rule)
         if proof is not None:
             self.certificates[rule.name] = proof
+
+    @property
+    def follow(self) -> bool:
+        """Whether sums and products are known to commute, associate and distribute."""
+        if not self._follow:
+            rewrites = rewrites_of([r for r in self.rules if is_pointwise(*r.left)], (1,))
+            self._follow = all(
+                saturated((a, b), rewrites).are_equal(a, b) for a, b in LAWS
+            )
+        return self._follow
 
     def rewrites_for(self, universe: Universe) -> list[Rewrite]:
         """The proved rules as they apply to what a universe has."""
@@ -107,38 +119,75 @@ def generate(
     return found
 
 
+def without_implied(found: Found) -> list[Rule]:
+    """The rules but for those that the others imply, the larger and more special ones first."""
+    kept = list(found.rules)
+    order = sorted(
+        (r for r in found.rules if len(r.left) == 1 and r.status == PROVED),
+        key=lambda r: (-max(r.size), len(inputs(*r.right)), -int(r.name)),
+    )
+    for rule in order:
+        others = [r for r in kept if r is not rule and r.status == PROVED]
+        graph = EGraph()
+        start, end = (graph.add_expr(x[0]) for x in (rule.left, rule.right))
+        rank = max(len(x.type) for x in nodes(*rule.left, *rule.right))
+        saturate(graph, rewrites_of(others, (rank,)), [(start, end)])
+        if graph.find(start) == graph.find(end):
+            kept.remove(rule)
+    return kept
+
+
 # -- graphs with one output ----------------------------------------------------------------------
 
 
 def _singles(enumeration: Enumeration, found: Found) -> int:
-    """All graphs of a class in one e-graph: what the rules so far leave apart becomes a rule."""
-    classes: dict[int, list[int]] = {}
+    """Equal graphs, the smaller ones first, and of one size those of more inputs: what these leave
+    apart in an e-graph of both becomes a rule.
+    """
+    values = enumeration.values
+    groups: dict[tuple[int, int], dict[int, list[Expr]]] = {}
+    lefts: dict[int, Expr] = {}
+    seen: dict[tuple[Expr, ...], None] = {}
+    normal: dict[Expr, Polynomial] = {}
     for first, other in enumeration.equal:
-        classes.setdefault(first, []).append(other)
-    done: dict[Expr, None] = {}
+        left = lefts.setdefault(first, enumeration.expression(first))
+        right = enumeration.expression(other)
+        name = renamed((left, right))
+        if name in seen or not {*inputs(left)} <= {*inputs(right)}:
+            continue
+        seen[name] = None
+        if found.follow and polynomial(left, normal) == polynomial(right, normal):
+            continue
+        size = max(len(values[n].operators) for n in (first, other))
+        group = groups.setdefault((size, -len(inputs(right))), {})
+        group.setdefault(first, []).append(right)
     rewrites = found.rewrites_for(enumeration.universe)
-    for first in sorted(classes, key=lambda n: (len(enumeration.values[n].operators), n)):
-        left = enumeration.expression(first)
-        name = renamed([left])[0]
-        if name in done:
-            continue
-        done[name] = None
-        others = {enumeration.expression(n): None for n in classes[first]}
-        same = [x for x in others if {*inputs(x)} == {*inputs(left)} or left.op == "input"]
-        if not same:
-            continue
-        graph = EGraph()
-        start = graph.add_expr(left)
-        ends = {x: graph.add_expr(x) for x in same}
-        saturate(graph, rewrites, [(start, e) for e in ends.values()])
-        for right in sorted(same, key=operators):
-            if graph.find(ends[right]) == graph.find(start):
-                continue
-            if _consider((left,), (right,), found):
-                rewrites = found.rewrites_for(enumeration.universe)
-                graph.merge(start, ends[right])
-                saturate(graph, rewrites, [(start, e) for e in ends.values()])
-    return len(classes)
+    for key in sorted(groups):
+        for first, others in groups[key].items():
+            for begin in range(0, len(others), _TOGETHER):
+                together = others[begin : begin + _TOGETHER]
+                rewrites = _within(lefts[first], together, found, rewrites, enumeration)
+    return len(seen)
+
+
+def _within(
+    left: Expr,
+    others: Sequence[Expr],
+    found: Found,
+    rewrites: list[Rewrite],
+    enumeration: Enumeration,
+) -> list[Rewrite]:
+    """The rules after some graphs that equal one have been looked at."""
+    graph = EGraph()
+    start = graph.add_expr(left)
+    ends = [(start, graph.add_expr(x)) for x in others]
+    saturate(graph, rewrites, ends)
+    for right, (_, end) in zip(others, ends, strict=True):
+        if graph.find(end) != graph.find(start) and _consider((left,), (right,), found):
+            rewrites = found.rewrites_for(enumeration.universe)
+            graph.merge(start, end)
+            saturate(graph, rewrites, ends)
+    return rewrites
 
 
 def saturate(
@@ -146,10 +195,11 @@ def saturate(
 ) -> None:
     """Apply rules within bounds, or until these pairs are equal."""
     graph.rebuild()
+    most = len(graph.table) + _MORE_NODES
     for _ in range(_ROUNDS):
         if pairs and all(graph.find(a) == graph.find(b) for a, b in pairs):
             return
-        if len(graph.table) > _MAX_NODES or not graph.step(rewrites, _MAX_NODES):
+        if len(graph.table) > most or not graph.step(rewrites, most):
             return
 
 
@@ -232,8 +282,8 @@ def renamed(roots: Sequence[Expr]) -> tuple[Expr, ...]:
 
 def _several(enumeration: Enumeration, found: Found) -> int:
     """Two graphs with something in common that are the parts of one: joined, computed, split."""
-    count = 0
     values = enumeration.values
+    pairs: dict[tuple[Expr, ...], None] = {}
     for number, value in enumerate(values):
         if value.array is None or len(value.operators) >= enumeration.universe.most:
             continue
@@ -244,18 +294,16 @@ def _several(enumeration: Enumeration, found: Found) -> int:
             if parts is None or not enumeration.is_canonical(parts):
                 continue
             whole = values[parts[0]].operators | values[parts[1]].operators
-            if len(whole) > enumeration.universe.most:
-                continue
-            count += 1
-            sizes = split_sizes(value.shape, axis)
-            inner = enumeration.expression(number)
-            right = tuple(Expr("split", (axis, n, sizes), (inner,)) for n in (0, 1))
-            left = tuple(map(enumeration.expression, parts))
-            graph = saturated(left, found.rewrites_for(enumeration.universe))
-            ends = [(graph.lookup(a), graph.lookup(b)) for a, b in zip(left, right, strict=True)]
-            if any(a is None or a != b for a, b in ends):
-                _consider(left, right, found)
-    return count
+            if len(whole) <= enumeration.universe.most:
+                sizes, inner = split_sizes(value.shape, axis), enumeration.expression(number)
+                right = (Expr("split", (axis, n, sizes), (inner,)) for n in (0, 1))
+                pairs[(*map(enumeration.expression, parts), *right)] = None
+    # The more inputs, the more general.
+    for pair in sorted(pairs, key=lambda p: (operators(*p), -len(inputs(*p)))):
+        graph = saturated(pair[:2], found.rewrites_for(enumeration.universe))
+        if not all(graph.are_equal(a, b) for a, b in zip(pair[:2], pair[2:], strict=True)):
+            _consider(pair[:2], pair[2:], found)
+    return len(pairs)
 
 
 def _parts_of(enumeration: Enumeration, number: int, axis: int) -> tuple[int, int] | None:

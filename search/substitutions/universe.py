@@ -51,8 +51,9 @@ _SCALAR = (("s", SCALAR),)
 _IMAGES = (*_named("x", 2, IMAGE), *_named("k", 2, KERNEL))
 
 UNIVERSES = (
+    Universe("sums", _named("x", 3, VECTOR), (_ADD, _MUL), 3),
     Universe("pointwise", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
-    Universe("scaled", (*_named("x", 2, VECTOR), *_SCALAR, ("t", SCALAR)), (_ADD, _MUL, _RELU), 4),
+    Universe("scaled", (*_named("x", 2, VECTOR), *_SCALAR, ("t", SCALAR)), (_ADD, _MUL, _RELU), 3),
     Universe("joined", (*_named("x", 4, VECTOR), *_SCALAR), (_ADD, _MUL, _RELU, *_pieces(1)), 3),
     Universe("matrices", _named("x", 4, MATRIX), (_MATMUL, _ADD, *_pieces(0, 1)), 3),
     Universe("products", _named("x", 3, MATRIX), (_MATMUL, _ADD, _RELU, *_pieces(0, 1)), 4),
