@@ -124,15 +124,15 @@ def rule_text(rule: Rule) -> str:
 
 def _graph(rule: Rule, side: Sequence[Expr], stem: str) -> list[str]:
     names: dict[Expr, str] = {x: x.name for x in inputs(*side)}
-    once, lines = rule.once(side), []
+    once, lines, given = rule.once(side), [], len(names)
     for x in nodes(*side):
-        if x in names:
+        if x in names:  # an input, or the other result of a split
             continue
         made = [x]
         if x.op == "split":
             made = [Expr("split", (x.attrs[0], n, x.attrs[2]), x.args) for n in (0, 1)]
         for m in made:
-            names[m] = f"{stem}{sum(name.startswith(stem) for name in names.values())}"
+            names[m] = f"{stem}{len(names) - given}"
         note = ""
         if x in once:
             of = ", ".join(i.name for i in inputs(x))

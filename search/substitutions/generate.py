@@ -242,9 +242,8 @@ def general_forms(
     sides = (*left, *right)
     has_window = any(x.op in ("conv", "max_pool", "avg_pool") for x in nodes(*sides))
     axis = 1 if joined_axis(*sides) is not None else None
-    rank = 1 if is_pointwise(*sides) else 3 if axis else 2
-    if {len(x.type) for x in inputs(*sides)} >= {3} and axis is None:
-        rank = 3
+    plain = max(len(x.type) for x in inputs(*sides))
+    rank = 1 if is_pointwise(*sides) else 3 if axis is not None else plain
     for window in (ANY, SAME, UNIT) if has_window else ("",):
         free = renamed([untyped(x, axis=axis, window=window) for x in sides])
         try:

@@ -50,31 +50,25 @@ _ENLARGE, _MAX, _MEAN = ("enlarge", ("e",)), ("max_pool", (UNIT, "r")), ("avg_po
 _SCALAR = (("s", SCALAR),)
 _IMAGES = (*_named("x", 2, IMAGE), *_named("k", 2, KERNEL))
 
+_FOUR_KERNELS = (*_named("x", 2, IMAGE), ("k0", KERNEL), ("l0", LARGE), *_SCALAR)
+
 UNIVERSES = (
     Universe("sums", _named("x", 3, VECTOR), (_ADD, _MUL), 3),
-    Universe("pointwise", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
     Universe("scaled", (*_named("x", 2, VECTOR), *_SCALAR, ("t", SCALAR)), (_ADD, _MUL, _RELU), 3),
     Universe("joined", (*_named("x", 4, VECTOR), *_SCALAR), (_ADD, _MUL, _RELU, *_pieces(1)), 3),
     Universe("matrices", _named("x", 4, MATRIX), (_MATMUL, _ADD, *_pieces(0, 1)), 3),
-    Universe("products", _named("x", 3, MATRIX), (_MATMUL, _ADD, _RELU, *_pieces(0, 1)), 4),
     Universe(
         "transposed",
         (*_named("x", 2, MATRIX), *_SCALAR),
         (_MATMUL, _ADD, _MUL, _RELU, _TRANSPOSE, *_pieces(0, 1)),
         3,
     ),
-    Universe("convolutions", _IMAGES, (_CONV, _PAIR, _ADD, _RELU, *_pieces(0, 1)), 4),
-    Universe(
-        "kernels",
-        (*_named("x", 2, IMAGE), ("k0", KERNEL), ("l0", LARGE), *_SCALAR),
-        (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)),
-        3,
-    ),
-    Universe(
-        "pools",
-        (*_named("x", 2, IMAGE), *_SCALAR),
-        (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)),
-        3,
-    ),
-    Universe("images", _named("x", 4, IMAGE), _pieces(0, 1), 4),
+    Universe("convolutions", _IMAGES, (_CONV, _PAIR, _ADD, _RELU, *_pieces(0, 1)), 3),
+    Universe("images", _named("x", 4, IMAGE), _pieces(0, 1), 3),
+    Universe("kernels", _FOUR_KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 3),
+    Universe("pools", (*_named("x", 2, IMAGE), *_SCALAR), (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)), 3),
+    Universe("pointwise of four", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
+    Universe("products of four", _named("x", 3, MATRIX), (_MATMUL, _RELU, *_pieces(1)), 4),
+    Universe("sums of four products", _named("x", 3, MATRIX), (_MATMUL, _ADD), 4),
+    Universe("convolutions of four", _IMAGES, (_CONV, _RELU, *_pieces(0, 1)), 4),
 )

@@ -23,6 +23,7 @@ COMMANDS = (
     "bench",
     "farm",
     "cache",
+    "rules",
     "doctor",
 )
 
