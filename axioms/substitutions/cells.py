@@ -22,6 +22,7 @@ from mirage_py.axioms.substitutions.expression import (
     Expr,
     axis_text,
     nodes,
+    split_axes,
 )
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -138,10 +139,8 @@ class Lowering:
         return self.at(x.args[1], (*where[:axis], there, *where[axis + 1 :]))
 
     def _split(self, x: Expr, where: tuple[Place, ...]) -> int | None:
-        axis, sizes, index = (x.attr(name) for name in ("axis", "sizes", "index"))
-        assert isinstance(axis, int) and isinstance(index, int)
-        assert isinstance(sizes, tuple)
-        before = sum(len(part) for part in sizes[:index])
+        axis, index = int(str(x.attr("axis"))), int(str(x.attr("index")))
+        before = sum(map(len, split_axes(x.attr("sizes"))[:index]))
         there = Place(where[axis].part + before, where[axis].at)
         return self.at(x.args[0], (*where[:axis], there, *where[axis + 1 :]))
 
@@ -207,9 +206,7 @@ class Lowering:
     def _total(self, term: int | None, dims: Sequence[str]) -> int | None:
         return None if term is None else self.builder.sum(term, dims)
 
-    def _window(
-        self, x: Expr, taps: Axis, tap: int, h: IndexExpr, r: str
-    ) -> tuple[IndexExpr, str]:
+    def _window(self, x: Expr, taps: Axis, tap: int, h: IndexExpr, r: str) -> tuple[IndexExpr, str]:
         """Where a tap of one part of a kernel reads, and the table of what is inside."""
         (size,) = x.args[0].type[2] if len(x.args[0].type[2]) == 1 else ("",)
         if not size:

@@ -127,18 +127,8 @@ def result_type(op: str, attrs: tuple[Attr, ...], of: Sequence[Type]) -> Type:
             return named["type"]  # type: ignore[return-value]
         case "relu":
             return of[0]
-        case "add" | "mul":
-            if of[0] != of[1] and () not in of:
-                raise shape_error(op, of, "its operands differ in shape")
-            return of[0] or of[1]
-        case "matmul":
-            if (len(of[0]), len(of[1])) != (2, 2) or of[0][1] != of[1][0]:
-                raise shape_error(op, of, "the columns of the left are not the rows of the right")
-            return (of[0][0], of[1][1])
-        case "transpose":
-            if len(of[0]) != 2:
-                raise shape_error(op, of, "it is no matrix")
-            return (of[0][1], of[0][0])
+        case "add" | "mul" | "matmul" | "transpose":
+            return _plain_type(op, of)
         case "concat":
             return _concat_type(int(str(named["axis"])), of)
         case "split":
@@ -154,6 +144,21 @@ def result_type(op: str, attrs: tuple[Attr, ...], of: Sequence[Type]) -> Type:
     return (n, c, window_axis(window, h, (str(named["kernel"]),)))
 
 
+def _plain_type(op: str, of: Sequence[Type]) -> Type:
+    """The shape of an operator without attributes."""
+    if op == "transpose":
+        if len(of[0]) != 2:
+            raise shape_error(op, of, "it is no matrix")
+        return of[0][::-1]
+    if op == "matmul":
+        if (len(of[0]), len(of[1])) != (2, 2) or of[0][1] != of[1][0]:
+            raise shape_error(op, of, "the columns of the left are not the rows of the right")
+        return (of[0][0], of[1][1])
+    if of[0] != of[1] and () not in of:
+        raise shape_error(op, of, "its operands differ in shape")
+    return of[0] or of[1]
+
+
 def _concat_type(axis: int, of: Sequence[Type]) -> Type:
     left, right = of
     rests = [(*t[:axis], *t[axis + 1 :]) for t in of]
@@ -163,12 +168,17 @@ def _concat_type(axis: int, of: Sequence[Type]) -> Type:
 
 
 def _split_type(named: Mapping[str, Attr], of: Sequence[Type]) -> Type:
-    axis, sizes = int(str(named["axis"])), named["sizes"]
-    assert isinstance(sizes, tuple)
-    if not 0 <= axis < len(of[0]) or sum(sizes, ()) != of[0][axis]:  # type: ignore[arg-type]
+    axis, sizes = int(str(named["axis"])), split_axes(named["sizes"])
+    if not 0 <= axis < len(of[0]) or sum(sizes, ()) != of[0][axis]:
         raise shape_error("split", of, f"its parts are no parts of axis {axis}")
     part = sizes[int(str(named["index"]))]
-    return (*of[0][:axis], part, *of[0][axis + 1 :])  # type: ignore[return-value]
+    return (*of[0][:axis], part, *of[0][axis + 1 :])
+
+
+def split_axes(sizes: Attr) -> tuple[Axis, ...]:
+    """The attribute ``sizes`` of a split."""
+    assert isinstance(sizes, tuple)
+    return tuple(part for part in sizes if isinstance(part, tuple))
 
 
 def _conv_type(window: str, groups: int, of: Sequence[Type]) -> Type:

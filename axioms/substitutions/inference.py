@@ -215,7 +215,7 @@ class _Shapes:
             if x.op == "input":
                 attrs = (x.name, self._type(x))
             elif x.op == "split":
-                attrs = (*x.attrs[:2], tuple(self._axis(t) for t in self._sizes[x]))  # type: ignore[assignment]
+                attrs = (*x.attrs[:2], tuple(self._axis(t) for t in self._sizes[x]))
             elif x.op == "conv":
                 attrs = (x.attrs[0], self._groups[x])
             elif x in self._sizes:

@@ -54,7 +54,9 @@ def sides(left: Sequence[Expr], right: Sequence[Expr]) -> Sides:
     nodes = [replace(n, dims=tuple(sorted(n.dims, key=order.__getitem__))) for n in nodes]
     for name, (node, dims) in stored.items():
         access = Access(name, tuple(map(ix.dim, dims)))
-        nodes.append(Node("store", (place[node],), access, tuple(sorted(dims, key=order.__getitem__))))
+        nodes.append(
+            Node("store", (place[node],), access, tuple(sorted(dims, key=order.__getitem__)))
+        )
     kernel = BlockGraph("right", (), tuple(nodes), (Section(tuple(range(len(nodes)))),))
     return Sides(program, UGraph(program, (kernel,)))
 

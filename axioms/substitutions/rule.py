@@ -19,7 +19,7 @@ with stride 1. A pointwise rule has one axis, which stands for all; in a rule ab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -160,7 +160,7 @@ def _attrs(x: Expr) -> str:
     return ""
 
 
-def with_axis(root: Expr, types: dict[str, Type], axis: int) -> Expr:
+def with_axis(root: Expr, types: Mapping[str, Type], axis: int) -> Expr:
     """The same with other types of inputs and another axis."""
     done: dict[Expr, Expr] = {}
     for x in nodes(root):
@@ -180,16 +180,16 @@ def at_rank(rule: Rule, rank: int) -> tuple[Rule, ...]:
     sides = (*rule.left, *rule.right)
     given, half = inputs(*sides), len(rule.left)
     if is_pointwise(*sides):
-        whole = tuple((f"m{n}",) for n in range(rank))
-        types = {x.name: whole if x.type else () for x in given}
+        whole: Type = tuple((f"m{n}",) for n in range(rank))
+        types: dict[str, Type] = {x.name: whole if x.type else () for x in given}
         new = [with_axis(x, types, 0) for x in sides]
         return (Rule(rule.name, tuple(new[:half]), tuple(new[half:]), rule.status),)
     if joined_axis(*sides) is None:
         return (rule,)
     found = []
     for axis in range(rank):
-        before = tuple((f"a{n}",) for n in range(axis))
-        behind = tuple((f"b{n}",) for n in range(rank - axis - 1))
+        before: Type = tuple((f"a{n}",) for n in range(axis))
+        behind: Type = tuple((f"b{n}",) for n in range(rank - axis - 1))
         types = {x.name: (*before, x.type[1], *behind) if x.type else () for x in given}
         new = [with_axis(x, types, axis) for x in sides]
         found.append(Rule(rule.name, tuple(new[:half]), tuple(new[half:]), rule.status))

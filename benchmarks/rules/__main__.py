@@ -28,7 +28,9 @@ def main() -> None:
     sets = {
         "TASO graph_subst.pb": taso.read(options.taso / "graph_subst.pb"),
         "tensat single_rules.txt": tensat.read(options.tensat / "single_rules.txt"),
-        "tensat multi_rules.txt, in pairs": tensat.read(options.tensat / "multi_rules.txt", outputs=2),
+        "tensat multi_rules.txt, in pairs": tensat.read(
+            options.tensat / "multi_rules.txt", outputs=2
+        ),
         "tensat converted.txt": tensat.read(options.tensat / "converted.txt"),
     }
     rules = proved_rules()
@@ -50,7 +52,9 @@ def _summary(answers: list[Answer]) -> dict[str, object]:
         "about these operators": about,
         "covered": covered,
         "share": round(covered / max(about, 1), 4),
-        "kinds": {kind: kinds[kind] for kind in (SAME, REACHED, MET, *sorted({*kinds} - {*COVERED}))},
+        "kinds": {
+            kind: kinds[kind] for kind in (SAME, REACHED, MET, *sorted({*kinds} - {*COVERED}))
+        },
         "other operators": dict(Counter(a.detail for a in answers if a.kind == OTHER)),
         "uncovered": [
             {"rule": a.name, "why": a.kind, "equation": a.detail}

@@ -41,6 +41,6 @@ def piece(axis: int, index: int, of: Any) -> Expr:
 
 
 def convolution(image: Any, kernel: Any, *, relu: bool, unit: bool) -> Expr:
-    """A convolution, by stride 1 with padding by half if ``unit``; its groups follow from shapes."""
+    """A convolution, with stride 1 and padding by half if ``unit``; shapes say its groups."""
     made = Expr("conv", (UNIT if unit else ANY, 0), (image, kernel))
     return Expr("relu", (), (made,)) if relu else made

@@ -19,7 +19,7 @@ _KEY = (1103515245, 12345, 1 << 14)
 
 def applied(
     op: str, attrs: Sequence[Attr], of: Sequence[Array], first: int, sizes: Mapping[str, int]
-) -> Array:
+) -> Any:
     """The value of an operator; ``first`` is how long the first part of a split axis is."""
     match op:
         case "add":

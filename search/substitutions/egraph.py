@@ -187,9 +187,7 @@ class EGraph:
             yield from ((v, c) for c in self._sizes(pattern, node, b))
 
     def _attributes(self, pattern: Expr, node: Node, bound: Bound) -> Bound | None:
-        for name, own, actual in zip(
-            OPERATORS[node.op][1], pattern.attrs, node.attrs, strict=True
-        ):
+        for name, own, actual in zip(OPERATORS[node.op][1], pattern.attrs, node.attrs, strict=True):
             if name == "window":
                 fits = window_fits(str(own), str(actual), bound)
                 if fits is None:
@@ -219,7 +217,10 @@ class EGraph:
             found = [self._added(x, match) for x in rule.right]
         except InputError:
             return False
-        if any(self.types[self.find(r)] != self.types[n] for r, n in zip(match.roots, found, strict=True)):
+        if any(
+            self.types[self.find(r)] != self.types[n]
+            for r, n in zip(match.roots, found, strict=True)
+        ):
             return False
         merged = [self.merge(root, n) for root, n in zip(match.roots, found, strict=True)]
         return any(merged)

@@ -96,7 +96,7 @@ class Enumeration:
                 return (*first[:2], ("e", (first[2], "e"))) if first[2:] == ("r",) else None
             case "max_pool" | "avg_pool":
                 return first if first[2:] == ("h",) else None
-        return first if first else None
+        return first or None
 
     def _joined(
         self, axis: int, left: tuple[Tree, ...], right: tuple[Tree, ...]
@@ -211,8 +211,9 @@ class Enumeration:
 
 def split_sizes(shape: tuple[Tree, ...], axis: int) -> tuple[tuple[str, ...], ...]:
     """The two parts of an axis that was joined."""
-    first, second = shape[axis]
-    return _flat(first), _flat(second)
+    tree = shape[axis]
+    assert isinstance(tree, tuple)
+    return _flat(tree[0]), _flat(tree[1])
 
 
 def _flat(tree: Tree) -> tuple[str, ...]:

@@ -63,9 +63,7 @@ class Found:
         """Whether sums and products are known to commute, associate and distribute."""
         if not self._follow:
             rewrites = rewrites_of([r for r in self.rules if is_pointwise(*r.left)], (1,))
-            self._follow = all(
-                saturated((a, b), rewrites).are_equal(a, b) for a, b in LAWS
-            )
+            self._follow = all(saturated((a, b), rewrites).are_equal(a, b) for a, b in LAWS)
         return self._follow
 
     def rewrites_for(self, universe: Universe) -> list[Rewrite]:

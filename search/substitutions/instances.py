@@ -73,12 +73,13 @@ def drawn(sides: Sequence[Expr], seed: int) -> Sizes:
     """Sizes for a rule: kernels are odd, images longer than they are."""
     random = Random(seed)
     taps, images = _roles(sides)
-    names = {s: None for x in nodes(*sides) for axis in x.type for s in _names(axis)}
+    names = {s: None for x in inputs(*sides) for axis in x.type for s in _names(axis)}
     names |= dict.fromkeys(taps)
+    names |= {str(x.attr("margin")): None for x in nodes(*sides) if x.op == "enlarge"}
     numbers = {}
     for name in names:
-        kind = _LONG if name in images else _ODD if name in taps else _SMALL
-        numbers[name] = random.choice(kind)
+        some = _LONG if name in images else _ODD if name in taps else _SMALL
+        numbers[name] = random.choice(some)
     windows = {}
     for kind in ("any", "same", "unit"):
         stride = 1 if kind == UNIT else random.choice((1, 2))
@@ -103,12 +104,13 @@ def _roles(sides: Sequence[Expr]) -> tuple[dict[str, None], dict[str, None]]:
     taps: dict[str, None] = {}
     images: dict[str, None] = {}
     for x in nodes(*sides):
-        if x.op == "conv":
-            taps |= dict.fromkeys(_names(x.args[1].type[2]))
         if x.op.endswith("pool"):
             taps[str(x.attr("kernel"))] = None
+        kernels = inputs(x.args[1]) if x.op == "conv" else []
+        taps |= {s: None for i in kernels if len(i.type) == 3 for s in _names(i.type[2])}
         if x.op == "conv" or x.op.endswith("pool"):
-            images |= dict.fromkeys(_names(x.args[0].type[2]))
+            read = (i for i in inputs(x.args[0]) if i not in kernels and len(i.type) == 3)
+            images |= {s: None for i in read for s in _names(i.type[2]) if s not in taps}
     return {t: None for t in taps if t not in images}, images
 
 
@@ -129,11 +131,14 @@ def _added(builder: GraphBuilder, x: Expr, of: Sequence[Value], sizes: Sizes) ->
         case "concat":
             return builder.apply("concat", *of, axis=x.attrs[0])
         case "split":
-            lengths = tuple(sizes.of(part) for part in x.attrs[2])  # type: ignore[arg-type, union-attr]
+            parts = x.attr("sizes")
+            assert isinstance(parts, tuple)
+            lengths = tuple(sizes.of(part) for part in parts)  # type: ignore[arg-type]
             found = builder.apply_all("split", *of, axis=x.attrs[0], sizes=lengths)
             return found[int(str(x.attrs[1]))]
         case "enlarge":
-            return builder.apply("enlarge", *of, kernel=(sizes.of(x.type[2]),))
+            (taps,) = builder.type_of(of[0]).shape[2:]
+            return builder.apply("enlarge", *of, kernel=(taps + 2 * sizes.of((str(x.attrs[0]),)),))
         case "conv" | "max_pool" | "avg_pool":
             return _windowed(builder, x, of, sizes)
     return builder.apply(x.op, *of)
@@ -141,8 +146,8 @@ def _added(builder: GraphBuilder, x: Expr, of: Sequence[Value], sizes: Sizes) ->
 
 def _windowed(builder: GraphBuilder, x: Expr, of: Sequence[Value], sizes: Sizes) -> Value:
     window = sizes.windows[str(x.attr("window"))]
-    own: Axis = x.args[1].type[2] if x.op == "conv" else (str(x.attr("kernel")),)
-    taps = sizes.of(own)
+    kernel = builder.type_of(of[1]).shape[2] if x.op == "conv" else 0
+    taps = kernel or sizes.of((str(x.attr("kernel")),))
     numbers: dict[str, object] = {"stride": window.stride, "padding": window.border(taps)}
     if x.op != "avg_pool":
         numbers["dilation"] = window.dilation
@@ -151,7 +156,9 @@ def _windowed(builder: GraphBuilder, x: Expr, of: Sequence[Value], sizes: Sizes)
     return builder.apply(f"{x.op}1d", *of, **numbers, kernel=taps)
 
 
-def differs(left: Sequence[Expr], right: Sequence[Expr], *, trials: int = TRIALS, seed: int = 0) -> bool:
+def differs(
+    left: Sequence[Expr], right: Sequence[Expr], *, trials: int = TRIALS, seed: int = 0
+) -> bool:
     """Whether the two sides differ at some random sizes, on random elements of a finite field.
 
     Raises InputError where no sizes that were drawn suit the operators.

@@ -34,7 +34,9 @@ class Universe:
         return Universe(self.name, self.inputs, self.operators, most)
 
 
-def _named(stem: str, count: int, shape: tuple[Tree, ...]) -> tuple[tuple[str, tuple[Tree, ...]], ...]:
+def _named(
+    stem: str, count: int, shape: tuple[Tree, ...]
+) -> tuple[tuple[str, tuple[Tree, ...]], ...]:
     return tuple((f"{stem}{n}", shape) for n in range(count))
 
 
@@ -66,7 +68,12 @@ UNIVERSES = (
     Universe("convolutions", _IMAGES, (_CONV, _PAIR, _ADD, _RELU, *_pieces(0, 1)), 3),
     Universe("images", _named("x", 4, IMAGE), _pieces(0, 1), 3),
     Universe("kernels", _FOUR_KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 3),
-    Universe("pools", (*_named("x", 2, IMAGE), *_SCALAR), (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)), 3),
+    Universe(
+        "pools",
+        (*_named("x", 2, IMAGE), *_SCALAR),
+        (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)),
+        3,
+    ),
     Universe("pointwise of four", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
     Universe("products of four", _named("x", 3, MATRIX), (_MATMUL, _RELU, *_pieces(1)), 4),
     Universe("sums of four products", _named("x", 3, MATRIX), (_MATMUL, _ADD), 4),
