@@ -53,7 +53,7 @@ def refused_html(refusal: Refusal) -> str:
         ("Which kernel does what?", "There is none as a whole", "program"),
         ("Why no kernel?", refusal.what, "why"),
         ("What serves instead?", refusal.serves or "Nothing: the command ended", "why"),
-        ("How do I run it again?", "One command", "again"),
+        ("How do I run it again?", refusal.command or "Call it with the same arguments", "again"),
     )
     return render(
         "refused.html.j2",

@@ -78,14 +78,14 @@ def _answers(
     gpu = str(document.get("machine", {}).get("gpu", "not recorded"))
     peers = ", ".join(dict.fromkeys(p.name for r in rows for p in r.peers))
     names = ", ".join(f"{r.name} ({r.ratio:.2f}x)" for r in lost if r.ratio)
-    much = (
-        f"{mean:.2f}x in the geometric mean of {count_text(len(rows), 'row')}"
-        if mean
-        else "unknown"
-    )
+    much = "Not known: nothing was timed"
+    if mean:
+        much = f"{mean:.2f}x in the geometric mean of {count_text(len(rows), 'row')}"
     one = next((r for r in rows if r.ratio), None) if len(rows) == 1 else None
     if one is not None and one.ratio:
         much = f"{one.ratio:.2f}x against its fastest peer"
+    day = document.get("date", "an unknown day")
+    measured = f"Yes, on {day}" if mean else "No: nothing was timed"
     proof = (
         "Region by region, as any result; the whole was compared with eager"
         if is_model
@@ -101,7 +101,7 @@ def _answers(
     return (
         ("How much faster?", much, "peers"),
         ("Against what?", f"The fastest of {peers}", "peers"),
-        ("Is it measured?", f"Yes, on {document.get('date', 'an unknown day')}", "machine"),
+        ("Is it measured?", measured, "machine"),
         ("On which GPU?", gpu, "machine"),
         ("Is it proved?", proof, "checks"),
         ("What may still be wrong?", "Other GPUs and sizes; rounding on other inputs", "checks"),

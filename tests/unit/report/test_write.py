@@ -52,6 +52,16 @@ def test_rows_that_lost_are_named(tmp_path: Path) -> None:
     assert "0.50x measured" in html_of(path, only="w-b1")
 
 
+def test_what_was_not_timed_is_not_called_measured(tmp_path: Path) -> None:
+    path = tmp_path / "smoke.json"
+    row = {**ROW, "ours_us": None, "peers_us": {"eager": None}}
+    path.write_text(json.dumps({"rows": [row]}), "utf-8")
+    text = html_of(path)
+    assert "No: nothing was timed" in text
+    assert "not measured" in text
+    assert ">measured<" not in text
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": []}', '{"rows": [{"x": 1}]}'])
 def test_anything_else_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
