@@ -92,7 +92,8 @@ class Ranking:
 def read(path: Path, keys: Sequence[str] = ()) -> list[Measured]:
     """The plans of a measurements file that have a time; of these workloads, if any are named."""
     found = []
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
         for line in map(json.loads, file):
             if line["us"] is None or not line.get("passed", True):
                 continue

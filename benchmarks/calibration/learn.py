@@ -28,7 +28,7 @@ from benchmarks.calibration.calibrate import MEASUREMENTS, Measured, Ranking, ra
 from mirage_py.search.rank.plan_features import ROOFLINE, Features, all_names, plan_features
 from mirage_py.search.rank.plan_features import with_others as rows_of
 from mirage_py.search.rank.ranker import SCHEMA, Ranker
-from mirage_py.targets import target as target_named
+from mirage_py.targets import H200, Target
 
 RUNS = (MEASUREMENTS, MEASUREMENTS.with_name("h200-measurements-held-out.jsonl.gz"))
 FOLDS = MEASUREMENTS.with_name("h200-ranker-folds.json.gz")
@@ -70,16 +70,15 @@ class Group:
         return np.array([f[ROOFLINE] for f in self.features])
 
 
-def groups_of(runs: Sequence[Sequence[Measured]], target: str = "h200") -> list[Group]:
+def groups_of(runs: Sequence[Sequence[Measured]], target: Target = H200) -> list[Group]:
     """Measured plans by workload and run."""
-    chosen = target_named(target)
     found = []
     for number, run in enumerate(runs):
         by_key: dict[str, list[Measured]] = {}
         for measured in run:
             by_key.setdefault(measured.key, []).append(measured)
         for key, plans in sorted(by_key.items()):
-            features = tuple(plan_features(m.plan, chosen) for m in plans)
+            features = tuple(plan_features(m.plan, target) for m in plans)
             found.append(Group(key, number, np.array([m.us for m in plans]), features))
     return found
 
@@ -203,6 +202,24 @@ def committed_rankings() -> list[Ranking]:
     return [ranking(name, list(np.exp(scores[name])), us) for name, us in committed_times()]
 
 
+def held_out_rankings(groups: Sequence[Group]) -> list[Ranking]:
+    """How well rankers order workloads that they have not seen, trained for that."""
+    keys = sorted({g.key for g in groups})
+    part_of = {k: fold_of(k, keys) for k in keys}
+    return judged(groups, held_out_scores(groups, part_of, _trained(groups, part_of)[1]))
+
+
+def _trained(
+    groups: Sequence[Group], part_of: Mapping[str, Any]
+) -> tuple[dict[Any, dict[str, Any]], dict[Any, Ranker]]:
+    """The document and ranker of each part, of all but that part."""
+    made = {
+        part: train([g for g in groups if part_of[g.key] != part])
+        for part in sorted(set(part_of.values()))
+    }
+    return made, {part: Ranker.read(document) for part, document in made.items()}
+
+
 def _train_all() -> None:
     runs = [read(path) for path in RUNS]
     groups = groups_of(runs)
@@ -214,11 +231,7 @@ def _train_all() -> None:
     }
     documents: dict[Any, dict[str, Any]] = {}
     for by, part_of in parts.items():
-        made = {
-            part: train([g for g in groups if part_of[g.key] != part])
-            for part in sorted(set(part_of.values()))
-        }
-        rankers = {part: Ranker.read(document) for part, document in made.items()}
+        made, rankers = _trained(groups, part_of)
         scores = held_out_scores(groups, part_of, rankers)
         print(f"held out by {by}:\n{report(judged(groups, scores))}\n")
         if by == "workload":

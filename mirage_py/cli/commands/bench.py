@@ -164,16 +164,16 @@ def bench(
     mirage-py bench --suite paper -o out
     mirage-py bench --compare old/h200-suite.json out
     """  # noqa: D301  \b is click's mark for lines that stay as they are
-    suite_code = _suite_code()
+    code = suite_code("benchmarks.suite.command")
     if compare:
-        found = suite_code.compared(*compare, tolerance)
+        found = code.compared(*compare, tolerance)
         if json:
             screen.document(found.document())
         else:
             screen.out(found.text())
         return SLOWER if found.slower else 0
     if plot:
-        for path in suite_code.drawn(plot):
+        for path in code.drawn(plot):
             screen.out(str(path))
         return 0
     with stdout_to_stderr():
@@ -195,9 +195,7 @@ def bench(
             commit=commit,
             command=_command_line(),
         )
-        done = suite_code.bench(
-            options, lambda text: None if screen.quiet else screen.message(text)
-        )
+        done = code.bench(options, lambda text: None if screen.quiet else screen.message(text))
     if report is not None and done.document["rows"]:
         from mirage_py.report.write import write_report
 
@@ -211,8 +209,8 @@ def bench(
     return NOTHING_RAN if done.nothing_ran else 0
 
 
-def _suite_code() -> Any:
-    """The suite's command layer: it stands beside the package in a checkout, inside it in a wheel.
+def suite_code(module: str) -> Any:
+    """A module of the suite: it stands beside the package in a checkout, inside it in a wheel.
 
     Raises InputError where it is in neither place.
     """
@@ -227,7 +225,7 @@ def _suite_code() -> Any:
         )
     # First, so that no other folder called benchmarks, the user's own say, is taken for it.
     sys.path.insert(0, os.fspath(home))
-    return importlib.import_module("benchmarks.suite.command")
+    return importlib.import_module(module)
 
 
 def _command_line() -> str:

@@ -22,6 +22,7 @@ COMMANDS = (
     "report",
     "bench",
     "farm",
+    "calibrate",
     "cache",
     "rules",
     "doctor",

@@ -161,6 +161,7 @@ class Ranking:
         the result is what the cost model likes best. The baselines are eager PyTorch, torch.compile
         of it, and those that are given; a given ``eager`` is the user's own function.
         """
+        from mirage_py.runtime.tune import measurements
         from mirage_py.runtime.tune.baselines import baselines as usual_baselines
         from mirage_py.runtime.tune.measured import float_source
         from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
@@ -168,7 +169,8 @@ class Ranking:
         effort, given = self.request.effort, dict(self.request.baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
         # Where the budget ends early, the likely ones were tried.
-        first = ranked_by_measurements(self.instances, self.target)
+        learned = measurements.ranker_of(self.target.name)
+        first = ranked_by_measurements(self.instances, self.target, learned)
         climbing = _HillClimbing(self.target)
         found = _Found(self, climbing)
         report = tune(
@@ -187,6 +189,7 @@ class Ranking:
             counts_host=self.request.counts_host,
             scheduler=self.request.scheduler,
         )
+        measurements.note(self.program, self.target.name, report.measured)
         if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
             return self.modelled(deadline)
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")

@@ -30,9 +30,11 @@ KINDS = (
     "cubins",  # machine code of CUDA kernels
     "failures",  # regions that could not be served
     "gpus",  # whose turn it is to measure
+    "measurements",  # times of plans, for a ranker to learn from
     "operators",  # times of operators of libraries
     "on_cpu",  # CUDA kernels as programs of the CPU
     "quarantine",  # plans that broke a GPU
+    "rankers",  # what was learned from them
     "seals",  # results that were verified here
     "sources",  # emitted text as modules
     "verdicts",  # graphs that were measured as a whole

@@ -7,6 +7,7 @@ for all cores. Each has a nanny that starts it again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -47,6 +48,7 @@ def _options(threads: int, resources: Sequence[str], visible: str) -> dict[str, 
         "env": {"CUDA_VISIBLE_DEVICES": visible},
         # Worker processes have limits of their own, and nothing is held between tasks.
         "memory_limit": 0,
+        "silence_logs": logging.WARNING,
         **_NO_DASHBOARD,
     }
 
@@ -64,6 +66,7 @@ def run_farm(
     ``say`` is told the scheduler's address once every worker is there. TLS is what Dask's settings
     say (``distributed.comm.tls``; ``DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION``).
     """
+    logging.getLogger("distributed").setLevel(logging.WARNING)
     asyncio.run(_serve(workers, scheduler, host, port, say))
 
 
