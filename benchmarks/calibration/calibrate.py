@@ -94,7 +94,11 @@ def read(path: Path, keys: Sequence[str] = ()) -> list[Measured]:
     found = []
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
-        for line in map(json.loads, file):
+        for text in file:
+            # Most of the time goes into plans that nobody asked for.
+            if keys and not any(f'"{key}"' in text for key in keys):
+                continue
+            line = json.loads(text)
             if line["us"] is None or not line.get("passed", True):
                 continue
             if keys and line["key"] not in keys:
