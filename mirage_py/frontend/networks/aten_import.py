@@ -142,8 +142,17 @@ def _check(node: Node) -> None:
         raise _refused(f"{target} is not of ATen")
     if schema.is_mutable:
         raise _refused(f"{target} writes to a tensor")
-    if torch.Tag.nondeterministic_seeded in target.tags:
+    if torch.Tag.nondeterministic_seeded in target.tags and _drops(node, schema):
         raise _refused(f"{target} draws random numbers")
+
+
+def _drops(node: Node, schema: Any) -> bool:
+    """Whether an operator that may draw random numbers does: attention without dropout does not."""
+    for place, argument in enumerate(schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else argument.default_value
+            return bool(node.kwargs.get("dropout_p", given) != 0)
+    return True
 
 
 def _is_unsure(node: Node) -> bool:

@@ -85,6 +85,16 @@ def test_what_is_not_known_stays_as_it_is():
     assert [str(n.target) for n in again.graph.nodes].count("aten.sort.default") == 1
 
 
+def test_attention_is_random_with_dropout_only():
+    q = torch.ones(1, 2, 4, 8)
+    there_and_back(lambda x: F.scaled_dot_product_attention(x, x, x) + 1, q)
+    module = aten(lambda x: torch.ops.aten.scaled_dot_product_attention(x, x, x), q)
+    (attention,) = [n for n in module.graph.nodes if "attention" in str(n.target)]
+    attention.kwargs = {"dropout_p": 0.5}
+    with pytest.raises(UnsupportedError, match="random"):
+        imported_network(module)
+
+
 def test_equal_computations_are_one():
     again = there_and_back(lambda x: (torch.sin(x * 2) + torch.sin(x * 2), x), M)
     called = [str(n.target) for n in again.graph.nodes if n.op == "call_function"]
