@@ -16,7 +16,7 @@ from mirage_py.search.substitutions.generate import rewrites_of
 SAME, REACHED, MET = "the same graph", "reached from the left", "both sides meet"
 OTHER, SHAPELESS, MISSING = "another operator", "no shapes fit", "not derived"
 COVERED = (SAME, REACHED, MET)
-_ROUNDS, _MAX_NODES = 5, 2_000
+_ROUNDS, _MAX_NODES = 4, 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,27 +23,32 @@ def rules() -> None:
 @click.option("--seed", default=0, show_default=True, help="Of the random elements.")
 @click.pass_obj
 def generate(screen: Screen, output: Path | None, names: tuple[str, ...], seed: int) -> int:
-    """Enumerate all graphs up to four operators and keep the rules that the others do not imply.
+    """Enumerate all small graphs and keep the rules that the others do not imply.
+
+    By default up to three operators; the universes of four are asked for by name.
 
     Without an output folder the rules are printed.
     """
     from mirage_py.axioms.substitutions.database import write
     from mirage_py.search.substitutions.generate import generate as found_by
-    from mirage_py.search.substitutions.universe import UNIVERSES
+    from mirage_py.search.substitutions.generate import without_implied
+    from mirage_py.search.substitutions.universe import LARGE_UNIVERSES, UNIVERSES
 
-    unknown = [name for name in names if all(u.name != name for u in UNIVERSES)]
+    every = (*UNIVERSES, *LARGE_UNIVERSES)
+    unknown = [name for name in names if all(u.name != name for u in every)]
     if unknown:
-        known = ", ".join(u.name for u in UNIVERSES)
+        known = ", ".join(u.name for u in every)
         raise click.BadParameter(f"no universe {unknown[0]}; there are {known}")
     with stdout_to_stderr(), screen.progress() as progress:
-        chosen = [u for u in UNIVERSES if not names or u.name in names]
+        chosen = [u for u in every if u.name in names] or UNIVERSES
         found = found_by(chosen, seed=seed, progress=progress)
+        kept = without_implied(found)
     if output is None:
-        screen.out("\n\n".join(map(str, found.rules)))
+        screen.out("\n\n".join(map(str, kept)))
     else:
-        write(found.rules, found.certificates, output)
-    proved = sum(rule.name in found.certificates for rule in found.rules)
-    click.echo(f"{len(found.rules)} rules, {proved} of them proved for all sizes", err=True)
+        write(kept, found.certificates, output)
+    proved = sum(rule.name in found.certificates for rule in kept)
+    click.echo(f"{len(kept)} rules, {proved} of them proved for all sizes", err=True)
     return 0
 
 
