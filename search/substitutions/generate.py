@@ -118,14 +118,18 @@ def generate(
 
 
 def without_implied(found: Found) -> list[Rule]:
-    """The rules but for those that the others imply, the larger and more special ones first."""
+    """The rules but for those that the others imply, the larger and more special ones first.
+
+    Rules with two outputs imply nothing here: what they join is taken apart again in a longer way
+    than a rule about one output needs.
+    """
     kept = list(found.rules)
     order = sorted(
         (r for r in found.rules if len(r.left) == 1 and r.status == PROVED),
         key=lambda r: (-max(r.size), len(inputs(*r.right)), -int(r.name)),
     )
     for rule in order:
-        others = [r for r in kept if r is not rule and r.status == PROVED]
+        others = [r for r in order if r is not rule and r in kept]
         graph = EGraph()
         start, end = (graph.add_expr(x[0]) for x in (rule.left, rule.right))
         rank = max(len(x.type) for x in nodes(*rule.left, *rule.right))

@@ -65,7 +65,9 @@ UNIVERSES = (
         (_MATMUL, _ADD, _MUL, _RELU, _TRANSPOSE, *_pieces(0, 1)),
         3,
     ),
-    Universe("convolutions", _IMAGES, (_CONV, _PAIR, _ADD, _RELU, *_pieces(0, 1)), 3),
+    # Without groups first: over equal sizes two groups say what in general only one kernel says.
+    Universe("convolutions", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 3),
+    Universe("groups", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 3),
     Universe("images", _named("x", 4, IMAGE), _pieces(0, 1), 3),
     Universe("kernels", _FOUR_KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 3),
     Universe(
