@@ -57,27 +57,38 @@ class DaskExecutor(Executor):
         super().__init__(int(sum(r.get(self._needs, 0) for r in held)), kind.timeout_s)
         self._kind = json.dumps({**asdict(kind), "environment": dict(kind.environment)})
         self._driver = uuid.uuid4().hex
+        self._asked: dict[str, Any] = {}
+        self._stopped: set[str] = set()
 
     def ask(self, place: int, task: Task, timeout_s: float) -> Reply:
         del place
         from distributed import KilledWorker
 
-        future = self._client.submit(
+        key = f"mirage-{uuid.uuid4().hex}"
+        future = self._asked[key] = self._client.submit(
             serve.serve, self._driver, self._kind, json.dumps(task), timeout_s,
-            key=f"mirage-{uuid.uuid4().hex}", resources={self._needs: 1}, retries=_RETRIES,
+            key=key, resources={self._needs: 1}, retries=_RETRIES,
         )  # fmt: skip
         try:
             answer = json.loads(future.result())
         except KilledWorker as error:
             return Reply("crash", reason=f"the workers of the farm that had it ended: {error}")
         except Exception as error:  # noqa: BLE001
+            if key in self._stopped:
+                return Reply("crash", reason="it was stopped")
             raise CompileError("the farm does not answer", why=f"{error}", repair=_REPAIR) from None
+        finally:
+            del self._asked[key]
         return Reply(**{**answer, "code": Code[answer["code"]] if answer["code"] else None})
 
     def interrupt(self) -> None:
         self._client.run(serve.interrupt, self._driver, on_error="ignore")
 
     def close(self) -> None:
+        # What has not begun there, and then what has.
+        asked = dict(self._asked)
+        self._stopped.update(asked)
+        self._client.cancel(list(asked.values()))
         self._client.run(serve.stop, self._driver, on_error="ignore")
 
 

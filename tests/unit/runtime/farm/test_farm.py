@@ -119,6 +119,11 @@ def test_an_interrupt_reaches_the_tasks_of_its_driver(scheduler: str, tmp_path: 
     other = others.submit(task("until_interrupted", begun=str(theirs)))
     wait_for(mine)
     wait_for(theirs)
+    # Both places are taken: what stands behind them ends before it has begun.
+    third = DaskExecutor(scheduler, SEARCH)
+    waiting = third.submit(task("works"))
+    third.cancel([waiting])
+    assert waiting.cancelled() or waiting.result().kind == "crash"
     ours.interrupt()
     assert future.result().value == "half of it"
     assert not other.done()
