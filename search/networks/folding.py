@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.search.networks.egraph import PatternNode
-from mirage_py.search.networks.substitution import Place, Substitution
+from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
@@ -90,7 +90,7 @@ def _scaled(operator: str, make: object, operands: tuple[str, str]) -> Substitut
         ("z",),
         make,  # type: ignore[arg-type]
         "a product is linear in its weight",
-        "scaled weights",
+        BY_HAND,
     )
 
 
@@ -103,7 +103,7 @@ def folding() -> tuple[Substitution, ...]:
             ("y",),
             _normalised,
             "the definition of a batch norm with known statistics, multiplied out",
-            "batch norm",
+            BY_HAND,
         )
     ]
     for operands in (("x", "c"), ("c", "x")):
@@ -114,7 +114,7 @@ def folding() -> tuple[Substitution, ...]:
         why = "(x + c) - mean = x - (mean - c)"
         found.append(
             Substitution("a term of each channel into the mean of a batch norm", pattern, ("z",),
-                         _normalised_sum, why, "batch norm")
+                         _normalised_sum, why, BY_HAND)
         )  # fmt: skip
     for operands in (("y", "s"), ("s", "y")):
         found += [_scaled(name, _filters_scaled, operands) for name in _CONVOLUTIONS]
@@ -131,7 +131,7 @@ def folding() -> tuple[Substitution, ...]:
                 ("z",),
                 _rows_scaled,
                 "each term of a product is x[k] s[k] w[k, n]",
-                "scaled rows",
+                BY_HAND,
             )
         )
     for name in ("matmul", *_CONVOLUTIONS):
@@ -146,7 +146,7 @@ def folding() -> tuple[Substitution, ...]:
                 ("z",),
                 _number_into_weight,
                 "a product is linear in its weight",
-                "scaled weights",
+                BY_HAND,
             )
         )
     return tuple(found)

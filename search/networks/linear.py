@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.search.networks.egraph import PatternNode
-from mirage_py.search.networks.substitution import Place, Substitution
+from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
 
 _PRODUCTS = ("matmul", "conv1d", "conv2d", "conv3d")
 
@@ -58,19 +58,17 @@ def linear() -> tuple[Substitution, ...]:
         why = "a product is linear in its weight"
         found.append(
             Substitution(f"a sum of two {name} of one operand as one", (one, other, added), ("z",),
-                         _weights_added, why, "added weights")
+                         _weights_added, why, BY_HAND)
         )  # fmt: skip
         other = PatternNode(name, ("y", "v"), ("b",))
         why = "a sum over two ranges is a sum over both"
         found.append(
             Substitution(f"a sum of two {name} as one", (one, other, added), ("z",),
-                         _operands_joined, why, "joined operands")
+                         _operands_joined, why, BY_HAND)
         )  # fmt: skip
     why = "sums of products may be exchanged"
     right = (PatternNode("matmul", ("x", "w"), ("y",)), PatternNode("matmul", ("y", "v"), ("z",)))
     left = (PatternNode("matmul", ("w", "v"), ("y",)), PatternNode("matmul", ("x", "y"), ("z",)))
-    found.append(
-        Substitution("(x w) v = x (w v)", right, ("z",), _to_the_right, why, "association")
-    )
-    found.append(Substitution("x (w v) = (x w) v", left, ("z",), _to_the_left, why, "association"))
+    found.append(Substitution("(x w) v = x (w v)", right, ("z",), _to_the_right, why, BY_HAND))
+    found.append(Substitution("x (w v) = (x w) v", left, ("z",), _to_the_left, why, BY_HAND))
     return tuple(found)

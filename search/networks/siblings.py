@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from mirage_py.search.networks.egraph import EGraph, ENode, Match, PatternNode
-from mirage_py.search.networks.substitution import Place, Substitution
+from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
 
 _WHY = "each column (channel) of a product depends on its own column (filter) of the weight alone"
 
@@ -64,7 +64,7 @@ def _merged(group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
         tuple(y for _, y in names),
         _one_product if is_matmul else _one_convolution,
         _WHY,
-        "sibling products",
+        BY_HAND,
     )
     return rule, Match(classes, attributes)
 

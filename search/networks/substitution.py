@@ -1,7 +1,6 @@
 """A substitution: a pattern of operators, and what else its roots can be computed by.
 
-Data of the rule base becomes substitutions in ``rule_base.py``; the few that are written by hand,
-because they hold of any number of operands or attributes, are in ``parallel.py``.
+They are in ``folding.py``, ``linear.py`` and ``siblings.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ from typing import Any
 from mirage_py.networks.operators.operator import operator
 from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.search.networks.egraph import EGraph, ENode, Match, Pattern
+
+# Of substitutions that are written by hand: a law, without a certificate of its own.
+BY_HAND = "by hand; each use is tested"
 
 
 @dataclass(frozen=True, slots=True)

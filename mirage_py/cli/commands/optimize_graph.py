@@ -72,7 +72,7 @@ def optimize_graph(
     output: Path | None,
     json: bool,
 ) -> int:
-    """Rewrite a model's operator graph as a whole, by proved substitutions, and verify it.
+    """Rewrite a model's operator graph as a whole, by substitutions, and verify it.
 
     MODEL is an ONNX file, or module.py:name of a function or torch.nn.Module, with an --input for
     each argument (or with a function example_inputs() in the module).

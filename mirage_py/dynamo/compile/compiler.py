@@ -108,7 +108,7 @@ class GraphCompiler:
         return fused
 
     def _rewritten(self, name: str, module: GraphModule) -> GraphModule:
-        """A graph for inference as proved substitutions make it."""
+        """A graph for inference as substitutions make it."""
         effort = self.options.graph
         if effort == "off" or name != "inference" or not is_wanted(module, effort):
             return module

@@ -87,7 +87,7 @@ def optimize_graph(
     budget: float | None = None,
     seed: int = 0,
 ) -> OptimizedGraph:
-    """The cheapest operator graph that proved substitutions make of an exported program.
+    """The cheapest operator graph that substitutions make of an exported program.
 
     ``freeze`` declares parameters and buffers constant: what is computed of them alone is computed
     once, now, and they may not be trained any more. ``effort`` is ``auto`` or ``full`` (larger

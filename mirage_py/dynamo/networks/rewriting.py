@@ -113,11 +113,14 @@ def _rewritten(
         return Rewriting(module, result, why="left as it is: no cheaper graph was found")
     evidence = check_parts(result.parts, seed=seed, should_stop=should_stop)
     if not evidence.equal:
-        # Substitutions are proved: this is a fault of ours, and nobody's graph.
+        # A fault of ours: nobody gets this graph.
         log.error("graph level: a wrong graph was found and is not used: %s", evidence)
         return Rewriting(
             module, result, evidence, "left as it is: the graph that was found differs"
         )
+    if evidence.tested < evidence.parts:
+        missing = f"{evidence.parts - evidence.tested} of {evidence.parts} parts were not tested"
+        return Rewriting(module, result, evidence, f"left as it is: {missing}")
     new = emitted_network(network, result.graph, module, constants)
     return Rewriting(new, result, evidence)
 

@@ -61,7 +61,7 @@ class BackendOptions:
       where regions are measured: on a GPU, and not with effort none.
     * ``report``: a file for a report on the whole model, one HTML file that grows with each graph.
     * ``graph``: whether graphs for inference are rewritten as a whole before they are cut, by
-      proved substitutions. ``auto``: those with constant weights, as ``freezing`` makes them.
+      substitutions. ``auto``: those with constant weights, as ``freezing`` makes them.
       ``full``: all, within larger bounds; on a GPU operators are measured. ``off``: none.
     """
 

@@ -1,6 +1,6 @@
 """Evidence that an optimised operator graph computes what the program does, part by part.
 
-Substitutions are proved; this does not rely on them. Each part that changed is two graphs of the
+This does not rely on the substitutions. Each part that changed is two graphs of the
 same values: as Programs they are compared over finite fields, at small sizes and at the real ones,
 and both are run in float64 on random inputs.
 """
