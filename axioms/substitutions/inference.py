@@ -58,6 +58,7 @@ class _Shapes:
         self._order = list(nodes(*outputs))
         self._find_ranks(outputs)
         self._sizes: dict[Expr, Tree] = {}
+        self._kernels: dict[str, Tree] = {}
         for x in self._order:
             self._types[x] = self._rule(x, [self._types[a] for a in x.args])
 
@@ -168,7 +169,10 @@ class _Shapes:
                 margin = self._new()
                 self._sizes[x] = margin
                 return [*of[0][:2], ("+", margin, ("+", of[0][2], margin))]
-        kernel = self._sizes[x] = self._new()
+        # Pools that name their kernel alike have one.
+        name = str(x.attr("kernel"))
+        kernel = self._kernels.setdefault(name, self._new()) if name else self._new()
+        self._sizes[x] = kernel
         return [*of[0][:2], self._window(x, of[0][2], kernel)]
 
     def _pieces(self, x: Expr, of: list[list[Tree]]) -> list[Tree]:
@@ -258,7 +262,9 @@ def untyped(root: Expr, *, axis: int | None = None, window: str = "") -> Expr:
         elif x.op in ("concat", "split"):
             first = x.attrs[0] if axis is None else axis
             attrs = (first, *x.attrs[1:2], *(((),) if x.op == "split" else ()))
-        elif x.op in ("conv", "max_pool", "avg_pool"):
+        elif x.op == "conv":
             attrs = (window or x.attrs[0], *x.attrs[1:])
+        elif x.op in ("max_pool", "avg_pool"):
+            attrs = (window or x.attrs[0], "")
         found[x] = Expr(x.op, attrs, tuple(found[a] for a in x.args))
     return found[root]

@@ -86,7 +86,7 @@ def _made(tree: Tree) -> Expr:
             return applied("enlarge", _made(items[-1]), attrs=("",))
         case "poolmax" | "poolavg":
             kind = "max_pool" if op == "poolmax" else "avg_pool"
-            return applied(kind, _made(items[-1]), attrs=(UNIT, ""))
+            return applied(kind, _made(items[-1]), attrs=(UNIT, "3"))
     raise OtherOperatorError(str(op))
 
 
