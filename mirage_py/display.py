@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 
@@ -23,6 +24,20 @@ class Displayed:
     def __rich__(self) -> Any:
         """What ``rich.print`` shows."""
         return importlib.import_module("mirage_py.views.terminal").renderable(self)
+
+
+class Reported(Displayed):
+    """A kernel that knows the ``record`` of its result: what an artifact's ``report.json`` says."""
+
+    __slots__ = ()
+
+    def report(self, path: Path | str) -> Path:
+        """Write what the record says as one HTML file, and return its path.
+
+        Raises InputError where the kernel has no record: it was made of a plan's text.
+        """
+        write = importlib.import_module("mirage_py.report.write").write_kernel
+        return Path(write(self, path))
 
 
 def shown_progress() -> AbstractContextManager[Callable[[str], None]]:

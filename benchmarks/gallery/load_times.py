@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gallery.gallery import build
+from benchmarks.report.provenance import commit
 
 _CHROMIUM = "/usr/bin/chromium"
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
@@ -64,7 +65,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", type=Path, required=True)
     out = parser.parse_args().o
-    out.write_text(json.dumps(measure(), indent=1) + "\n", "utf-8")
+    document = {"commit": commit(), **measure()}
+    out.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     print(out)
     return 0
 

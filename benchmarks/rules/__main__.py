@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report.provenance import commit
 from benchmarks.rules import taso, tensat
 from benchmarks.rules.coverage import COVERED, MET, OTHER, REACHED, SAME, Answer, answer
 from mirage_py.axioms.substitutions.database import proved_rules
@@ -50,7 +51,8 @@ def main() -> None:
         )
         if options.output:
             report = {"rules": len(rules), "counted": COUNTED, "sets": rows}
-            options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            document = {"commit": commit(), **report}
+            options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _summary(answers: list[Answer]) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from typing import Any
 from mirage_py.errors import InputError
 from mirage_py.frontend.entries import Entry
 from mirage_py.reasons import Code, Reason, Served, Server, reason
-from mirage_py.runtime.eager.compiled import EAGER, serving
-from mirage_py.runtime.eager.eager_source import torch_function
-from mirage_py.runtime.sized.sized_launch import runner_of
+from mirage_py.runtime.eager.compiled import serving
 from mirage_py.runtime.store.artifact import Artifact, OriginalProgram
 from mirage_py.runtime.store.plan_text import artifact_of, explanation
 from mirage_py.runtime.store.saved import save_artifact
@@ -40,8 +38,8 @@ class Pinned:
         if artifact is None:
             return None
         if artifact.plan is None:
-            return OriginalProgram({EAGER: torch_function(program)}, artifact.report)
-        runner: Any = runner_of(artifact.plan)
+            return artifact.runner()
+        runner: Any = artifact.runner()
         runner.source = "loaded"
         return runner  # type: ignore[no-any-return]
 
@@ -76,7 +74,7 @@ def direct_form(
         return None
     if itself is function:  # so it is compiled already
         return kernel.function
-    return serving(function, kernel.report, dynamic=dynamic)
+    return serving(function, kernel.record, dynamic=dynamic)
 
 
 def operands_of(name: str, entry: Entry) -> tuple[Program, Plan | None]:

@@ -117,5 +117,5 @@ def _runner(plan: Plan | None, report: Any, source: str, against: Baselines) -> 
     if plan is None:
         return OriginalProgram(against, report)
     runner = SizedRunner(plan)
-    runner.source, runner.report = source, report
+    runner.source, runner.record = source, report
     return runner

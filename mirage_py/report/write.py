@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.arguments import path_of
-from mirage_py.errors import FormatError
+from mirage_py.errors import FormatError, InputError
 from mirage_py.report.packed import KIND, unpacked
 from mirage_py.report.refused_report import Refusal, refused_html
 from mirage_py.report.result_report import report_html
@@ -28,6 +28,20 @@ def write_report(subject: Artifact | Path | str, path: Path | str, *, only: str 
     target = path_of("path", path)
     write_text(target, html_of(subject, only=only))
     return target
+
+
+def write_kernel(kernel: Any, path: Path | str) -> Path:
+    """The same for a kernel that was loaded, or that is a result's."""
+    plan = getattr(kernel, "plan", None)
+    program = kernel.program if plan is None else plan.ugraph.program
+    if not kernel.record or program is None:
+        raise InputError(
+            "nothing is known of this kernel but its text",
+            where=repr(kernel),
+            why="a plan's text has no record of its search, checks and times",
+            repair="load it from an artifact's folder, or ask the result for its report",
+        )
+    return write_report(Artifact(program, plan, kernel.record), path)
 
 
 def write_refused(refusal: Refusal, path: Path | str) -> Path:

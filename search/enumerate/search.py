@@ -136,7 +136,7 @@ def _result(
         if outcomes:
             found = len(total.families) - known
             reports.append(_report(ring, outcomes, missing, found))
-    if not total.counter.hits:
+    if reports and not total.counter.hits:
         total.reasons.append(reason(Code.NO_CONFIGURATION))
     if total.stopped:
         total.reasons.append(reason(Code.OUT_OF_TIME))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any
 
-from mirage_py.arguments import check_type, shown
+from mirage_py.arguments import check_type, path_of, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.time_budget import USUAL_S
@@ -148,6 +148,8 @@ def _check(key: str, value: object) -> None:
         )
     if key in _TYPES:
         check_type(key, value, _TYPES[key], where="torch.compile")
+    if key == "report" and value:
+        path_of(key, value)
     # Not below 0, and a number: NaN is neither below nor above.
     if isinstance(value, int | float) and not value >= 0:
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,7 +89,7 @@ def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Prog
 
 
 def _repair(path: Path) -> str:
-    if (path / "manifest.json").is_file():
+    if os.path.isfile(path / "manifest.json"):  # also of a path that no system may have
         return "it is an artifact: `mirage-py explain` and `show` read it, mirage_py.load runs it"
     return "name a text file with a spec (*.math), or module.py:function"
 

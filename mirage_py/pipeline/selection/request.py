@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +51,10 @@ def check_types(options: object, types: Mapping[str, tuple[type, ...]]) -> None:
     """InputError for a field that is of none of its types."""
     for name, kinds in types.items():
         check_type(name, getattr(options, name), kinds)
+
+
+# What Dask takes: a protocol, and a place that it knows.
+_ADDRESS = re.compile(r"[a-z]+://[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,11 @@ class Request:
                 f"{shown(self.budget)} is no budget",
                 why="it is in seconds, for the whole optimisation",
                 repair="pass 0 or more, math.inf for no end, or None for what the effort takes",
+            )
+        if self.scheduler and not _ADDRESS.fullmatch(self.scheduler):
+            raise InputError(
+                f"{shown(self.scheduler)} is no address of a scheduler",
+                repair="pass one such as tcp://host:8786 or tls://host:8786",
             )
         if not 0 <= self.seed < SEEDS:
             raise InputError(

@@ -7,10 +7,10 @@ the same answers hold, and what is left is an address for each tensor, memory an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mirage_py.display import Displayed
+from mirage_py.display import Reported
 from mirage_py.runtime.launch.tensor_guard import Fits, alike, in_dual_level, never
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ByShapes(Generic[T]):
         self._kept[key] = (thing, *self._kept.get(key, ())[: _MOST_ALIKE - 1])
 
 
-class CachedCalls(Displayed):
+class CachedCalls(Reported):
     """A function of ``count`` tensors that remembers calls; threads may share it."""
 
     plan: Plan
@@ -54,6 +54,8 @@ class CachedCalls(Displayed):
     def __init__(self, count: int) -> None:
         from torch.compiler import is_compiling
 
+        # What is known of the result that the kernel is of, if anything.
+        self.record: Mapping[str, Any] = {}
         self._is_compiling = is_compiling
         self._count = count
         self._last: tuple[Fits, Again] = (never, self._first_call)

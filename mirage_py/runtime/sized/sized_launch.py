@@ -6,7 +6,7 @@ that are multiples of 16, which lets loads along such an axis be wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
@@ -59,9 +59,8 @@ class SizedRunner(CachedCalls):
         Raises ScheduleError where Triton cannot express the plan.
         """
         self.plan = plan
-        # Where the plan came from, for dispatch tables, and what is known of it.
+        # Where the plan came from, for dispatch tables.
         self.source = "loaded"
-        self.report: Mapping[str, Any] = {}
         program = plan.ugraph.program
         super().__init__(len(program.inputs))
         self.steps = emit_steps(plan)

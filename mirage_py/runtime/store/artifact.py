@@ -25,6 +25,7 @@ from typing import Any
 
 from mirage_py import __version__
 from mirage_py.arguments import path_of
+from mirage_py.display import Reported
 from mirage_py.errors import FormatError, MirageError
 from mirage_py.reasons import Served, Server, why_original
 from mirage_py.runtime.base.emission import emit_kernels, source_suffix
@@ -62,22 +63,29 @@ class Artifact:
     def runner(self) -> Callable[..., Any]:
         """The result as a function of torch tensors, in the order of ``program.inputs``."""
         if self.plan is None:
-            return serving(torch_function(self.program), self.report)
-        return runner_of(self.plan)
+            functions = {EAGER: torch_function(self.program)}
+            return OriginalProgram(functions, self.report, self.program)
+        runner = runner_of(self.plan)
+        runner.record = self.report
+        return runner
 
 
-class OriginalProgram:
+class OriginalProgram(Reported):
     """The original program as the kernel of a result that has none: which of ``functions``, the
     baselines by name, and why.
     """
 
     def __init__(
-        self, functions: Mapping[str, Callable[..., Any]], report: Mapping[str, Any]
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        record: Mapping[str, Any],
+        program: Program | None = None,
     ) -> None:
-        self.report = report
-        name = original_of(report)
-        self.served = Served(server_of(name), why_original(report))
-        self.function = functions.get(name) or serving(functions[EAGER], report)
+        self.record = record
+        self.program = program
+        name = original_of(record)
+        self.served = Served(server_of(name), why_original(record))
+        self.function = functions.get(name) or serving(functions[EAGER], record)
 
     def __repr__(self) -> str:
         return f"<OriginalProgram: {self.served}>"

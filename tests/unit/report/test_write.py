@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from plans import rms_plan
 
-from mirage_py.errors import FormatError
+from mirage_py.errors import FormatError, InputError
 from mirage_py.report.packed import packed
 from mirage_py.report.write import html_of, write_report
+from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.store.artifact import Artifact
+from mirage_py.ugraph.ir.plan import Plan
 
 PLAN = rms_plan()
 REPORT = {
@@ -40,6 +42,19 @@ def test_a_loss_and_a_reason_are_said_and_escaped() -> None:
     assert "slower than compile" in text
     assert "Faster than ours: compile (2.00x)." in text
     assert "fell: &lt;b&gt;it does not compile&lt;/b&gt;" in text
+
+
+@pytest.mark.parametrize("plan", [PLAN, None], ids=["kernels", "the program itself"])
+def test_kernels_report_what_their_result_is(tmp_path: Path, plan: Plan | None) -> None:
+    artifact = Artifact(PLAN.ugraph.program, plan, REPORT)
+    page = artifact.runner().report(tmp_path / "r.html")  # type: ignore[attr-defined]
+    assert page.read_text("utf-8") == html_of(artifact)
+
+
+def test_a_kernel_of_which_nothing_is_known_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing is known of this kernel"):
+        PlanRunner(PLAN).report(tmp_path / "r.html")
+    assert not list(tmp_path.iterdir())
 
 
 def test_rows_that_lost_are_named(tmp_path: Path) -> None:

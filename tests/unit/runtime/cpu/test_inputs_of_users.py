@@ -105,7 +105,7 @@ def refused() -> dict[str, tuple[torch.Tensor, torch.Tensor, str]]:
         "a gradient": (x.clone().requires_grad_(), x, "requires grad"),
         "two devices": (x, torch.empty(4, 6, device="meta"), "several devices"),
         "float64": (x.double(), x.double(), "float64"),
-        "complex numbers": (x.to(torch.complex64), x.to(torch.complex64), "complex64"),
+        "complex numbers": (x.to(torch.complex64), x.to(torch.complex64), "complex"),
         "sparse": (x.to_sparse(), x, "not a dense tensor"),
     }
 

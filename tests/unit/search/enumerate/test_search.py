@@ -178,8 +178,13 @@ def test_a_ring_names_what_cut_it():
     limits = replace(ONE_KERNEL, max_tensors=5, max_nodes=4)
     for report in search(programs.rmsnorm_matmul(), limits=limits).rings:
         assert report.cut_by == ("max_nodes", "max_tensors")
-    (begun,) = search(programs.rmsnorm_matmul(), should_stop=lambda: True).rings
-    assert begun.cut_by == ("time",)
+    stopped = search(programs.rmsnorm_matmul(), should_stop=lambda: True)
+    assert stopped.rings == ()  # no job began
+    assert stopped.reasons == (reason(Code.OUT_OF_TIME),)
+    begun, *_ = search(
+        programs.rmsnorm_matmul(), should_stop=iter([False, *[True] * 99]).__next__
+    ).rings
+    assert "time" in begun.cut_by
     (whole,) = search(programs.row_softmax(), limits=FACTORED).rings
     assert whole.exhausted
     assert whole.cut_by == ()
