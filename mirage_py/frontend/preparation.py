@@ -107,8 +107,8 @@ class Preparation:
 
     def report(self, entry: Entry) -> Mapping[str, Any]:
         """The report of a kernel: its own, or that of the cached search."""
-        report = getattr(entry.kernel, "report", None)
-        if report is None and entry.traced is not None and self._has_pipeline:
+        report = getattr(entry.kernel, "record", None)
+        if not report and entry.traced is not None and self._has_pipeline:
             return cached_report(entry.traced.program, self.options, entry.traced.words)
         return report or {}
 

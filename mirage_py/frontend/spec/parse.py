@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from mirage_py.arguments import check_type, shown
+from mirage_py.arguments import check_type, shown, unusable
 from mirage_py.errors import InputError, SpecError
 from mirage_py.frontend.spec.extents import infer
 from mirage_py.frontend.spec.lower import Lowering
@@ -89,7 +88,7 @@ def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Prog
 
 
 def _repair(path: Path) -> str:
-    if os.path.isfile(path / "manifest.json"):  # also of a path that no system may have
+    if not unusable(path) and (path / "manifest.json").is_file():
         return "it is an artifact: `mirage-py explain` and `show` read it, mirage_py.load runs it"
     return "name a text file with a spec (*.math), or module.py:function"
 

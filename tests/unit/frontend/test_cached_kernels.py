@@ -33,7 +33,7 @@ class Kernel:
 
     def __init__(self, program, fallback):
         self.plan = one_block_plan(program)
-        self.report = REPORT
+        self.record = REPORT
         self.fallback = fallback
 
     def __call__(self, *tensors):
