@@ -12,10 +12,15 @@ from mirage_py.search.networks.extract import extract
 from mirage_py.search.networks.folding import folding
 from mirage_py.search.networks.greedy import greedy
 from mirage_py.search.networks.kernels import selection_us
-from mirage_py.search.networks.linear import linear
 from mirage_py.search.networks.parts import ChangedPart, changed_parts
 from mirage_py.search.networks.problem import reachable
-from mirage_py.search.networks.program_egraph import add_program, library_calls, problem_of
+from mirage_py.search.networks.program_egraph import (
+    add_program,
+    constant_classes,
+    library_calls,
+    problem_of,
+)
+from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Application, Limits, Saturation, applied
 from mirage_py.search.networks.siblings import sibling_places
 from mirage_py.search.networks.substitution import Substitution
@@ -78,15 +83,18 @@ def optimize_network(
     """
     bounds, costs = limits or Limits(), NetworkCosts(target)
     folded = folding()
-    rules = (*folded, *(linear() if substitutions is None else substitutions))
+    given = by_rules(program) if substitutions is None else substitutions
+    rules = (*folded, *(rule for rule in given if not rule.merges))
     egraph = EGraph()
     add_program(egraph, program)
-    found = Saturation(egraph, rules, bounds, should_stop)
+    found = Saturation(
+        egraph, rules, bounds, should_stop, lambda graph: constant_classes(graph, program)
+    )
     # Factors go into weights first: what is merged afterwards are products of these weights.
     found.run(lambda rule: rule in folded)
     network = problem_of(program, egraph, costs)
     first = greedy(network.problem, should_stop)
-    found.apply_to(sibling_places(egraph, network.used(first)))
+    found.apply_to(sibling_places(egraph, network.used(first), given))
     found.run()
     if measure is not None and not should_stop():
         costs = NetworkCosts(target, measure(library_calls(program, egraph, costs)))

@@ -90,7 +90,7 @@ class NetworkProblem:
 
 def library_calls(program: Graph, egraph: EGraph, costs: NetworkCosts) -> list[LibraryCall]:
     """Every operator of the e-graph that a library would run at each call."""
-    constant = _constant_classes(egraph, program)
+    constant = constant_classes(egraph, program)
     found = []
     for class_, members in egraph.classes.items():
         for node in members if class_ not in constant else ():
@@ -103,16 +103,18 @@ def library_calls(program: Graph, egraph: EGraph, costs: NetworkCosts) -> list[L
 
 def problem_of(program: Graph, egraph: EGraph, costs: NetworkCosts) -> NetworkProblem:
     """What is to be extracted from an e-graph that a program was added to."""
-    constant = _constant_classes(egraph, program)
+    constant = constant_classes(egraph, program)
     fit = {c: tuple(m for m in ms if c not in m.children) for c, ms in egraph.classes.items()}
     options = {
         c: tuple(_option(egraph, costs, m, c, constant) for m in members)
         for c, members in fit.items()
     }
     start: dict[int, int] = {}
-    # Where the program's own members became one class, the first of them computes it.
+    # Where the program's own members became one class, the first of them computes it: a later one
+    # may read the class itself.
     for _, node, class_ in members_of(program, egraph):
-        start.setdefault(class_, fit[class_].index(egraph.canonical(node)))
+        if class_ not in start:
+            start[class_] = fit[class_].index(egraph.canonical(node))
     moved = {c: 0.0 if c in constant else costs.moved_us(egraph.types[c]) for c in options}
     classes = classes_of(program, egraph)
     outputs = tuple(classes[v] for v in program.outputs)
@@ -120,7 +122,7 @@ def problem_of(program: Graph, egraph: EGraph, costs: NetworkCosts) -> NetworkPr
     return NetworkProblem(program, problem, fit, constant)
 
 
-def _constant_classes(egraph: EGraph, program: Graph) -> dict[int, None]:
+def constant_classes(egraph: EGraph, program: Graph) -> dict[int, None]:
     """Classes whose value follows from weights alone: computed once, before the first call."""
     weights = dict.fromkeys(program.constants)
     constant: dict[int, None] = {}

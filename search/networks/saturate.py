@@ -2,12 +2,13 @@
 
 Every round looks for all substitutions everywhere and applies what is new, least classes first. A
 substitution with too many new matches gets some of them, twice as many the next time, so that one
-law (commutativity, association) does not take all the room of the others.
+law (commutativity, association) does not take all the room of the others. What is computed once is
+left as it is, whatever computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,8 +49,10 @@ class Saturation:
         substitutions: Sequence[Substitution],
         limits: Limits,
         should_stop: Callable[[], bool] = lambda: False,
+        constant: Callable[[EGraph], Mapping[int, None]] = lambda _: {},
     ) -> None:
         self.graph, self.limits = graph, limits
+        self._constant = constant
         self.applications: list[Application] = []
         self.rounds = 0
         self.bound: Bound = "none"
@@ -66,9 +69,10 @@ class Saturation:
         for _ in range(self.limits.rounds):
             self.rounds += 1
             changed = False
+            once = self._constant(self.graph)
             for number, rule in enumerate(self._rules):
                 if wanted(rule):
-                    changed |= self._apply_new(number, rule)
+                    changed |= self._apply_new(number, rule, once)
             self._matches = self.graph.rebuild()
             if self._is_full():
                 return
@@ -84,9 +88,13 @@ class Saturation:
                 self._apply(rule, match)
         self._matches = self.graph.rebuild()
 
-    def _apply_new(self, number: int, rule: Substitution) -> bool:
+    def _apply_new(self, number: int, rule: Substitution, once: Mapping[int, None]) -> bool:
         seen = self._seen[number]
-        new = [m for m in self._matches[number] if m.key not in seen]
+        new = [
+            m
+            for m in self._matches[number]
+            if m.key not in seen and not all(m.classes[root] in once for root in rule.roots)
+        ]
         changed = len(new) > self._allowed[number]
         if changed:
             new = new[: self._allowed[number]]

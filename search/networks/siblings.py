@@ -1,7 +1,8 @@
 """Products of one operand by several weights, as one product by all of them side by side.
 
-The pair is a substitution of the rule base; of more than two all are merged at once, which the pair
-would take as many rounds for as there are weights, with every subset on the way.
+A pair is merged by the proved rule. Of more than two all are merged at once, which the pair would
+take as many rounds for as there are weights, with every subset on the way: that is by hand, as is
+a pair of kernels of which one has to be enlarged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _WHY = "each column (channel) of a product depends on its own column (filter) of
 
 
 def sibling_places(
-    egraph: EGraph, used: Iterable[tuple[int, ENode]]
+    egraph: EGraph, used: Iterable[tuple[int, ENode]], rules: Sequence[Substitution]
 ) -> Iterator[tuple[Substitution, Match]]:
     """Every group of two or more products among the ``used`` members that one operator can compute:
     those with equal kernels, and all that kernels enlarged by zeros bring together.
@@ -28,7 +29,30 @@ def sibling_places(
     for group in groups.values():
         if len(group) > 1 and tuple(group) not in seen:
             seen[tuple(group)] = None
-            yield _merged([(node, class_) for class_, node in group.items()])
+            members = [(node, class_) for class_, node in sorted(group.items())]
+            yield _pair(egraph, members, rules) or _merged(members)
+
+
+def _pair(
+    egraph: EGraph, members: Sequence[tuple[ENode, int]], rules: Sequence[Substitution]
+) -> tuple[Substitution, Match] | None:
+    """The rule that merges two products with equal kernels, where there is one."""
+    kernels = {egraph.type(node.children[1]).shape[2:] for node, _ in members}
+    if len(members) != 2 or len(kernels) > 1:
+        return None
+    for rule in rules:
+        one, other = rule.pattern[0], rule.pattern[-1]
+        if (
+            rule.merges
+            and one.operator == other.operator == members[0][0].operator
+            and one.operands[0] == other.operands[0]
+        ):
+            classes: dict[str, int] = {}
+            for node, (product, class_) in zip(rule.pattern, members, strict=True):
+                classes |= dict(zip(node.operands, product.children, strict=True))
+                classes[node.results[0]] = class_
+            return rule, Match(classes, tuple(dict(node.attributes) for node, _ in members))
+    return None
 
 
 def _keys(egraph: EGraph, node: ENode) -> list[tuple[object, ...]]:

@@ -1,6 +1,7 @@
 """A substitution: a pattern of operators, and what else its roots can be computed by.
 
-They are in ``folding.py``, ``linear.py`` and ``siblings.py``.
+Those of proved rules are in ``proved_rules.py``, those by hand in ``folding.py`` and
+``siblings.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Place:
 class Substitution:
     """``make`` computes the ``roots`` of the pattern otherwise, or gives None where a condition on
     shapes or attributes does not hold; ``why`` says why both sides are equal, and ``proof`` names
-    the proof.
+    the proof. ``grows`` says that it makes more operators than it matches, but for weights;
+    ``merges`` that it makes one operator of several, which is done once, as siblings are.
     """
 
     name: str
@@ -59,3 +61,5 @@ class Substitution:
     make: Callable[[Place], Sequence[int] | None]
     why: str
     proof: str
+    grows: bool = False
+    merges: bool = False

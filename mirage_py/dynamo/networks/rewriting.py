@@ -22,8 +22,8 @@ from mirage_py.frontend.networks.aten_emit import emitted_network
 from mirage_py.frontend.networks.aten_import import imported_network
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence, check_parts
 from mirage_py.pipeline.networks.network_report import report_lines
-from mirage_py.search.networks.linear import linear
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
+from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Limits
 from mirage_py.search.partial.substitutions import mutants
 from mirage_py.targets import Target
@@ -104,7 +104,7 @@ def _rewritten(
         network.graph,
         target,
         # Mutants hold at the sizes at hand, and take seconds to be found and verified.
-        substitutions=(*linear(), *mutants()) if effort == "full" else None,
+        substitutions=(*by_rules(network.graph), *mutants()) if effort == "full" else None,
         limits=LIMITS[effort],
         measure=measurement_for(_device(module)) if effort == "full" else None,
         should_stop=should_stop,

@@ -34,7 +34,7 @@ def test_a_function_is_rewritten_and_saved(tmp_path: Path, capsys: pytest.Captur
         == 0
     )
     said = capsys.readouterr().out
-    assert "2 products of one operand as one" in said
+    assert "rule 46: matmul, matmul as concat, matmul, split" in said
     assert "no GPU was used" in said
     program = torch.export.load(saved)
     called = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
@@ -62,7 +62,9 @@ def test_an_onnx_file_has_constant_weights(tmp_path: Path, capsys: pytest.Captur
     assert run(["optimize-graph", str(path), "--target", "h200", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["changed"]
-    assert [s["rule"] for s in document["steps"]] == ["2 convolutions of one operand as one"]
+    assert [s["rule"] for s in document["steps"]] == [
+        "rule 93: conv2d, conv2d as concat, conv2d, split"
+    ]
     assert document["verified"]["equal"]
     assert document["verified"]["tested"] == document["verified"]["parts"] == 1
 
