@@ -16,6 +16,7 @@ from mirage_py.errors import MirageError
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
 from mirage_py.pipeline.pipeline import partition_of
+from mirage_py.runtime.timing.turns import turn
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
@@ -138,12 +139,13 @@ def _microseconds(function: Any, inputs: list[Any], repeats: int = 20) -> float:
     for _ in range(3):
         function(*inputs)
     times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        function(*inputs)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
+    with turn():  # several runs may share a GPU
+        for _ in range(repeats):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            function(*inputs)
+            end.record()
+            torch.cuda.synchronize()
+            times.append(1e3 * start.elapsed_time(end))
     return sorted(times)[len(times) // 2]

@@ -12,7 +12,11 @@ from mirage_py.reasons import Server
 
 pytestmark = pytest.mark.gpu
 
-SERVERS = {"eager": Server.EAGER, "compile": Server.TORCH_COMPILE}
+SERVERS = {
+    "eager": Server.EAGER,
+    "compile": Server.TORCH_COMPILE,
+    "compile_max_autotune": Server.TORCH_COMPILE,
+}
 
 
 def chain(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
