@@ -2,12 +2,14 @@
 
 A value that both graphs have is computed of the nearest values that both have. Where the two do so
 by other operators, that is a part: two graphs of the same inputs, to be compared by anyone who does
-not want to believe the substitutions. If all parts are equal, so are the outputs, by induction.
+not want to believe the substitutions. Where saturation made one class of several values of a graph,
+each is compared with the first, as any may be taken for it. If all parts are equal,
+so are the outputs, by induction over the values in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mirage_py.networks.ir.builder import GraphBuilder
@@ -38,13 +40,15 @@ def changed_parts(
         if not after.is_leaf(class_) and before.form(class_) != after.form(class_):
             leaves = _leaves(class_, shared, before, after)
             groups.setdefault(tuple(sorted(leaves)), []).append(class_)
-    found: dict[tuple[str, str], ChangedPart] = {}
-    for border, outputs in groups.items():
-        part = ChangedPart(
-            before.cut(border, outputs, constant), after.cut(border, outputs, constant)
+    parts = [
+        ChangedPart(
+            before.cut(border, [before.values[c] for c in outputs], constant),
+            after.cut(border, [after.values[c] for c in outputs], constant),
         )
-        found.setdefault((part.before.digest, part.after.digest), part)
-    return tuple(found.values())
+        for border, outputs in groups.items()
+    ]
+    parts += [*before.merged(constant), *after.merged(constant)]
+    return tuple({(p.before.digest, p.after.digest): p for p in parts}.values())
 
 
 def _leaves(
@@ -75,14 +79,61 @@ class _Side:
 
     def is_leaf(self, class_: int) -> bool:
         """Whether nothing is known of how it is computed."""
-        value = self.values[class_]
-        return value.is_input or self.graph.nodes[value.node].operator == OPAQUE.name
+        return self._is_given(self.values[class_])
 
     def form(self, class_: int) -> object:
         """An operator with the classes of its operands."""
-        value = self.values[class_]
+        return self._form(self.values[class_])
+
+    def merged(self, constant: Mapping[int, None]) -> Iterator[ChangedPart]:
+        """Each value that is in the class of an earlier one and computed otherwise, beside it."""
+        for value, class_ in self.classes.items():
+            first = self.values[class_]
+            if self._form(value) != self._form(first):
+                leaves = self._common(first, value)
+                yield ChangedPart(
+                    self._cut(leaves, [first], constant), self._cut(leaves, [value], constant)
+                )
+
+    def _common(self, first: Value, value: Value) -> dict[Value, None]:
+        """The nearest values that both are computed of, or inputs."""
+        reached = self._nearest(value, {})
+        border = {v: None for v in self._nearest(first, {}) if v in reached}
+        while True:
+            one, other = self._ends(first, border), self._ends(value, border)
+            passed = [v for v in border if (v in one) != (v in other) and not self._is_given(v)]
+            if not passed:
+                return one | other
+            for v in passed:
+                del border[v]
+
+    def _nearest(self, value: Value, border: Mapping[Value, None]) -> dict[Value, None]:
+        """A value and all that it is computed of, down to a border and to inputs."""
+        found: dict[Value, None] = {value: None}
+        todo = [value]
+        while todo:
+            last = todo.pop()
+            if last in border or self._is_given(last):
+                continue
+            fresh = [v for v in self.graph.nodes[last.node].inputs if v not in found]
+            found |= dict.fromkeys(fresh)
+            todo += fresh
+        return found
+
+    def _ends(self, value: Value, border: Mapping[Value, None]) -> dict[Value, None]:
+        """The values of a border, and inputs, where a walk from a value ends."""
+        walked = self._nearest(value, border)
+        return {v: None for v in walked if v in border or self._is_given(v)}
+
+    def _is_given(self, value: Value) -> bool:
+        return value.is_input or self.graph.nodes[value.node].operator == OPAQUE.name
+
+    def _form(self, value: Value) -> object:
+        if value.is_input:
+            return value
         node = self.graph.nodes[value.node]
-        return node.operator, node.attributes, self.operands(class_), value.index
+        operands = tuple(self.classes[v] for v in node.inputs)
+        return node.operator, node.attributes, operands, value.index
 
     def operands(self, class_: int) -> tuple[int, ...]:
         """The classes of the operands of the operator that computes it."""
@@ -103,22 +154,36 @@ class _Side:
         return found
 
     def cut(
-        self, leaves: Iterable[int], outputs: Iterable[int], constant: Mapping[int, None]
+        self, leaves: Iterable[int], outputs: Iterable[Value], constant: Mapping[int, None]
     ) -> Graph:
-        """The outputs as a graph of the leaves."""
+        """The outputs as a graph of the leaves, which are classes."""
         builder = GraphBuilder()
-        made: dict[Value, Value] = {}
-        entries = {}
-        for n, class_ in enumerate(leaves):
-            kind, known = self._egraph.type(class_), class_ in constant
-            entries[class_] = builder.input(f"v{n}", kind.shape, kind.dtype, constant=known)
-        todo = [self.values[c] for c in outputs]
-        wanted = list(todo)
+        entries = {c: self._entry(builder, n, c, constant) for n, c in enumerate(leaves)}
+        made = {v: entries[c] for v, c in self.classes.items() if c in entries}
+        return self._built(builder, made, outputs)
+
+    def _cut(
+        self, leaves: Iterable[Value], outputs: Iterable[Value], constant: Mapping[int, None]
+    ) -> Graph:
+        """The same of leaves that are values."""
+        builder = GraphBuilder()
+        made = {v: self._entry(builder, n, self.classes[v], constant) for n, v in enumerate(leaves)}
+        return self._built(builder, made, outputs)
+
+    def _entry(
+        self, builder: GraphBuilder, number: int, class_: int, constant: Mapping[int, None]
+    ) -> Value:
+        kind = self._egraph.type(class_)
+        return builder.input(f"v{number}", kind.shape, kind.dtype, constant=class_ in constant)
+
+    def _built(
+        self, builder: GraphBuilder, made: dict[Value, Value], outputs: Iterable[Value]
+    ) -> Graph:
+        wanted = list(outputs)
+        todo = list(wanted)
         while todo:
             value = todo[-1]
-            class_ = self.classes[value]
-            if value in made or class_ in entries:
-                made.setdefault(value, entries.get(class_, value))
+            if value in made:
                 todo.pop()
                 continue
             node = self.graph.nodes[value.node]

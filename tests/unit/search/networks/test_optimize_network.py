@@ -14,12 +14,16 @@ from unit.search.networks.network_programs import (
     three_products,
 )
 
+from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
 from mirage_py.networks.ir.graph import Graph
+from mirage_py.pipeline.networks.network_evidence import check_parts
 from mirage_py.search.networks import extract as extraction
 from mirage_py.search.networks.costs import LibraryCall
+from mirage_py.search.networks.egraph import PatternNode
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
 from mirage_py.search.networks.saturate import Limits
+from mirage_py.search.networks.substitution import Substitution
 from mirage_py.targets import target
 from mirage_py.ugraph.field import FIELDS, FieldOps
 
@@ -121,3 +125,22 @@ def test_it_may_be_stopped_at_any_time():
 
 def test_equal_programs_have_equal_results():
     assert optimized(branches((1, 3))) == optimized(branches((1, 3)))
+
+
+def test_values_that_a_wrong_rule_makes_one_are_compared():
+    """x y and y x as one class: whichever is kept is also a value of the program."""
+    wrong = Substitution(
+        "products commute",
+        (PatternNode("matmul", ("x", "y"), ("z",)),),
+        ("z",),
+        lambda place: place.add("matmul", [place.value("y"), place.value("x")]),
+        "planted",
+        "none",
+    )
+    builder = GraphBuilder()
+    x, y = (builder.input(name, (512, 512)) for name in "xy")
+    program = builder.build(builder.apply("matmul", x, y), builder.apply("matmul", y, x))
+    found = optimized(program, substitutions=[wrong])
+    assert len(found.graph.nodes) == 1
+    evidence = check_parts(found.parts)
+    assert not evidence.equal
