@@ -45,6 +45,34 @@ _LLAMA_8B = {
     "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "rope_theta": 500000.0,
     "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
 }  # fmt: skip
+_LLAMA_1B = {
+    **_LLAMA_8B, "hidden_size": 2048, "intermediate_size": 8192, "head_dim": 64,
+    "max_position_embeddings": 131072, "tie_word_embeddings": True, "rope_scaling": {
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}  # fmt: skip
+_QWEN2_7B = {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "vocab_size": 152064, "rope_theta": 1e6, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 32768,
+}  # fmt: skip
+_PHI4_MINI = {
+    "hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 24,
+    "num_key_value_heads": 8, "vocab_size": 200064, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 0.75, "tie_word_embeddings": True, "pad_token_id": 0,
+}  # fmt: skip
+_GEMMA2_9B = {
+    "hidden_size": 3584, "intermediate_size": 14336, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 256, "vocab_size": 256000, "sliding_window": 4096,
+    "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192,
+}  # fmt: skip
+_OLMO2_7B = {
+    "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+    "num_key_value_heads": 32, "vocab_size": 100352, "rope_theta": 500000.0, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
 _QWEN3_8B = {
     **_LLAMA_8B, "intermediate_size": 12288, "vocab_size": 151936, "rope_theta": 1e6,
     "rms_norm_eps": 1e-6,
@@ -112,6 +140,10 @@ _LLAMA = partial(_config, "LlamaConfig"), partial(_module, "LlamaForCausalLM")
 _QWEN3 = partial(_config, "Qwen3Config"), partial(_module, "Qwen3ForCausalLM")
 _MIXTRAL = partial(_config, "MixtralConfig"), partial(_module, "MixtralForCausalLM")
 _VIT = partial(_config, "ViTConfig"), partial(_module, "ViTForImageClassification")
+_QWEN2 = partial(_config, "Qwen2Config"), partial(_module, "Qwen2ForCausalLM")
+_PHI3 = partial(_config, "Phi3Config"), partial(_module, "Phi3ForCausalLM")
+_GEMMA2 = partial(_config, "Gemma2Config"), partial(_module, "Gemma2ForCausalLM")
+_OLMO2 = partial(_config, "Olmo2Config"), partial(_module, "Olmo2ForCausalLM")
 _GEMMA3 = _gemma3_config, partial(_module, "Gemma3ForCausalLM")
 
 _ALL = (
@@ -120,6 +152,11 @@ _ALL = (
     WholeModel("gemma3", "Gemma-3-12B", (1,), 2, 2048, _GEMMA3_12B, *_GEMMA3),
     WholeModel("mixtral", "Mixtral-8x7B", (1,), 2, 1024, _MIXTRAL_8X7B, *_MIXTRAL),
     WholeModel("lora", "Llama-3-8B, LoRA", (1,), 2, 1024, _LLAMA_8B, _LLAMA[0], _lora),
+    WholeModel("llama1b", "Llama-3.2-1B", (1,), 16, 256, _LLAMA_1B, *_LLAMA),
+    WholeModel("qwen2", "Qwen2.5-7B", (1, 4, 16), 2, 1024, _QWEN2_7B, *_QWEN2),
+    WholeModel("phi4", "Phi-4-mini", (1, 4, 16), 2, 1024, _PHI4_MINI, *_PHI3),
+    WholeModel("gemma2", "Gemma-2-9B", (1, 4, 16), 2, 1024, _GEMMA2_9B, *_GEMMA2),
+    WholeModel("olmo2", "OLMo-2-7B", (1, 4, 16), 2, 1024, _OLMO2_7B, *_OLMO2),
     WholeModel("vit", "ViT-L/16", (8,), 4, 0, _VIT_L, *_VIT),
 )
 WHOLE_MODELS = {model.name: model for model in _ALL}
