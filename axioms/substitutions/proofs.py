@@ -17,12 +17,10 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.substitutions.cells import Lowering, sizes_of
 from mirage_py.axioms.substitutions.expression import Expr
 from mirage_py.errors import InputError, MirageError
-from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dtypes import F32
-from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.json_form import to_json
 
 
@@ -39,25 +37,20 @@ def sides(left: Sequence[Expr], right: Sequence[Expr]) -> Sides:
     if [x.type for x in left] != [x.type for x in right]:
         raise InputError("the two sides differ in the shapes of their outputs")
     sizes = sizes_of(*left, *right)
-    asked, given = Lowering("left", sizes), Lowering("right", sizes)
-    for name, (node, dims) in asked.outputs(left).items():
-        asked.builder.output(name, node, dims, F32)
-    program = asked.builder.build()
-    stored = given.outputs(right)
-    live = cone(given.builder.nodes, [node for node, _ in stored.values()])
+    asked, given = (Lowering(name, sizes) for name in ("left", "right"))
+    for side, roots in ((asked, left), (given, right)):
+        for name, (node, dims) in side.outputs(roots).items():
+            side.builder.output(name, node, dims, F32)
+    program, made = asked.builder.build(), given.builder
+    live = cone(made.nodes, [o.node for o in made.outputs])
     place = {old: new for new, old in enumerate(live)}
-    nodes = [given.builder.nodes[n] for n in live]
-    order = {d: n for n, d in enumerate(program.sizes)}
-    if any(d not in order for n in nodes for d in n.dims):
+    nodes = [
+        replace(n, args=tuple(place[a] for a in n.args)) for n in map(made.nodes.__getitem__, live)
+    ]
+    if any(d not in program.dim_names for n in nodes for d in n.dims):
         raise InputError("the right side has a size that the left side lacks")
-    nodes = [replace(n, args=tuple(place[a] for a in n.args)) for n in nodes]
-    nodes = [replace(n, dims=tuple(sorted(n.dims, key=order.__getitem__))) for n in nodes]
-    for name, (node, dims) in stored.items():
-        access = Access(name, tuple(map(ix.dim, dims)))
-        nodes.append(
-            Node("store", (place[node],), access, tuple(sorted(dims, key=order.__getitem__)))
-        )
-    kernel = BlockGraph("right", (), tuple(nodes), (Section(tuple(range(len(nodes)))),))
+    outputs = [replace(o, node=place[o.node]) for o in made.outputs]
+    kernel = BlockGraph.whole("right", nodes, outputs, program.dim_names)
     return Sides(program, UGraph(program, (kernel,)))
 
 

@@ -15,10 +15,9 @@ from mirage_py.errors import MirageError
 from mirage_py.frontend.spec.parse import parse
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.trace import trace_call
-from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import rename_dims
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.verify.field_test.programs import Comparison, compare_programs
 
 
@@ -77,13 +76,12 @@ def as_ugraph(program: Program, other: Program) -> UGraph | None:
     if names is None:
         return None
     right = rename_dims(other, names)
-    nodes = [replace(n, dims=program.order(n.dims)) for n in right.nodes]
-    for ours, theirs in zip(program.outputs, right.outputs, strict=True):
-        access = Access(ours.tensor.name, theirs.index)
-        dims = program.order(tuple(d for e in theirs.index for d in e.dims()))
-        nodes.append(Node("store", (theirs.node,), access, dims))
-    section = Section(tuple(range(len(nodes))))
-    return UGraph(program, (BlockGraph("other", (), tuple(nodes), (section,)),))
+    named = [
+        replace(theirs, tensor=ours.tensor)
+        for ours, theirs in zip(program.outputs, right.outputs, strict=True)
+    ]
+    kernel = BlockGraph.whole("other", right.nodes, named, program.dim_names)
+    return UGraph(program, (kernel,))
 
 
 def _dims(program: Program, other: Program) -> dict[str, str] | None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.errors import InputError
 from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.named_array import NamedArray
 from mirage_py.ugraph.field import FieldArray, FieldOps
+from mirage_py.ugraph.operators.registry import Registry
 
 AttributeValue: TypeAlias = int | float | str | tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -114,30 +115,13 @@ class Operator:
         return tuple(self.shapes(operands, attributes))
 
 
-_REGISTRY: dict[str, Operator] = {}
-
-
-def register(operator: Operator) -> Operator:
-    """Add an operator; a second one of the same name is a bug of the caller."""
-    if operator.name in _REGISTRY:
-        raise ValueError(f"operator '{operator.name}' is registered twice")
-    _REGISTRY[operator.name] = operator
-    return operator
-
-
-def operator(name: str) -> Operator:
-    """The operator called ``name``, or UnsupportedError."""
-    found = _REGISTRY.get(name)
-    if found is None:
-        raise UnsupportedError(
-            f"unknown operator '{name}' of networks", repair=f"use one of {', '.join(_REGISTRY)}"
-        )
-    return found
+_REGISTRY = Registry[Operator](" of networks")
+register, operator = _REGISTRY.register, _REGISTRY.row
 
 
 def all_operators() -> tuple[Operator, ...]:
     """Every registered operator that has a meaning, in the order of registration."""
-    return tuple(row for row in _REGISTRY.values() if row.has_meaning)
+    return tuple(row for row in _REGISTRY.rows() if row.has_meaning)
 
 
 def refused(operator: str, operands: Sequence[TensorType], why: str) -> InputError:

@@ -49,7 +49,7 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
             kept, dims = output.tensor.dtype, flow.values[output.node].dims
             precise = kept.is_float and kept.unit_roundoff <= dtype.unit_roundoff
             # An output may repeat its value along further dimensions: then it is no copy of it.
-            if precise and all(d in dims for e in output.index for d in e.dims()):
+            if precise and all(d in dims for d in output.dims):
                 found.setdefault(number, Held(output.tensor, dims, output.index))
         if number in found:
             continue

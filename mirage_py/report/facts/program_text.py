@@ -5,16 +5,13 @@ from __future__ import annotations
 from mirage_py.errors import MirageError
 from mirage_py.formatting.formulas import statements
 from mirage_py.runtime.eager.eager_source import eager_source
-from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 def mathematics(program: Program) -> str:
     """Sizes, tensors and one formula for each named value, in the notation of math specs."""
-    nodes = list(program.nodes)
-    nodes += [Node("store", (o.node,), Access(o.tensor.name, o.index)) for o in program.outputs]
-    whole = BlockGraph(program.name, (), tuple(nodes), (Section(tuple(range(len(nodes)))),))
+    whole = BlockGraph.whole(program.name, program.nodes, program.outputs, program.dim_names)
     lines = [", ".join(f"{d.name} = {d.size}" for d in program.dims)]
     lines += [str(t) for t in program.inputs]
     lines += [f"{o.tensor}  (output)" for o in program.outputs]

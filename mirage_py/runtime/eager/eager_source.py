@@ -396,7 +396,7 @@ class _Writer:
         self.out.line(
             f"{name} = torch.empty(({shape},), dtype={torch_dtype}, device={self.device})"
         )
-        dims = self.program.order(tuple(d for e in output.index for d in e.dims()))
+        dims = self.program.order(output.dims)
         places = ", ".join(self.views.positions(e, dims, self.device) for e in output.index)
         self.out.line(f"{name}[{places}] = {aligned(value.text, value.dims, dims)}")
         return name

@@ -340,7 +340,7 @@ class ProgramBuilder:
         )
         outputs = tuple(Output(o.tensor, position[o.node], o.index) for o in self.outputs)
         used = {d for n in nodes for d in n.dims}
-        used |= {d for o in outputs for e in o.index for d in e.dims()}
+        used |= {d for o in outputs for d in o.dims}
         used |= {str(n.attr) for n in nodes if n.op == "size"}
         read = {t for n in nodes if n.op == "load" for t in n.access.tensors}
         for name in self.inputs:

@@ -88,6 +88,11 @@ class Output:
     node: int
     index: tuple[IndexExpr, ...]
 
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dimensions that index it."""
+        return tuple(d for e in self.index for d in e.dims())
+
 
 @dataclass(frozen=True, repr=False)
 class Program:

@@ -11,14 +11,14 @@ A family leaves tiles open (None); instantiating gives them numbers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from mirage_py.display import Displayed
 from mirage_py.ugraph.ir.convolution import Convolution
-from mirage_py.ugraph.ir.node import STORES, Node
-from mirage_py.ugraph.ir.program import Program, Tensor, listed
+from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.program import Output, Program, Tensor, listed
 
 # Blocks of a cluster, all of its axes together; more than 8 is for devices that are asked for it
 # (CUDA C++ Programming Guide, "Thread Block Clusters").
@@ -90,6 +90,17 @@ class BlockGraph:
         ]
         parts = [f"grid {axes}" if axes else "one block", *loops, f"{len(self.nodes)} nodes"]
         return f"<kernel {self.name}: {'; '.join(parts)}>"
+
+    @classmethod
+    def whole(
+        cls, name: str, nodes: Sequence[Node], outputs: Iterable[Output], dims: Sequence[str]
+    ) -> BlockGraph:
+        """The nodes of a program as one kernel without grid and loops, ``dims`` in their order."""
+        stores = [Node("store", (o.node,), Access(o.tensor.name, o.index), o.dims) for o in outputs]
+        ordered = [
+            replace(n, dims=tuple(d for d in dims if d in n.dims)) for n in (*nodes, *stores)
+        ]
+        return cls(name, (), tuple(ordered), (Section(tuple(range(len(ordered)))),))
 
     @cached_property
     def section_of(self) -> tuple[int, ...]:

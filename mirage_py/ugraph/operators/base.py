@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.operators.registry import Registry
 
 if TYPE_CHECKING:
     from mirage_py.ugraph.field.arithmetic import FieldOps
@@ -123,35 +123,13 @@ class Operator:
         return self.abstract or self.name
 
 
-_REGISTRY: dict[str, Operator] = {}
-
-
-def register(operator: Operator) -> Operator:
-    """Add an operator; a second one of the same name is a bug of the caller."""
-    if operator.name in _REGISTRY:
-        raise ValueError(f"operator '{operator.name}' is registered twice")
-    _REGISTRY[operator.name] = operator
-    return operator
-
-
-def operator(name: str) -> Operator:
-    """The operator called ``name``, or UnsupportedError."""
-    found = _REGISTRY.get(name)
-    if found is None:
-        raise UnsupportedError(
-            f"unknown operator '{name}'", repair=f"use one of {', '.join(_REGISTRY)}"
-        )
-    return found
-
-
-def all_operators() -> tuple[Operator, ...]:
-    """Every registered operator, in the order of registration."""
-    return tuple(_REGISTRY.values())
+_REGISTRY = Registry[Operator]()
+register, operator, all_operators = _REGISTRY.register, _REGISTRY.row, _REGISTRY.rows
 
 
 def named(has: Callable[[Operator], bool]) -> tuple[str, ...]:
     """The names of the operators that have a trait."""
-    return tuple(row.name for row in _REGISTRY.values() if has(row))
+    return tuple(row.name for row in all_operators() if has(row))
 
 
 class Calls:

@@ -145,7 +145,7 @@ def _check_own_dims(ugraph: UGraph) -> None:
     """Plans of parts in sequence have dimensions that the program only lists."""
     program = ugraph.program
     used = {d: None for n in program.nodes for d in n.dims}
-    used |= {d: None for o in program.outputs for e in o.index for d in e.dims()}
+    used |= dict.fromkeys(d for o in program.outputs for d in o.dims)
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
     held = dict.fromkeys(d for b in blocks for n in b.nodes for d in n.dims)
     own = [d for d in held if d not in used]
