@@ -81,14 +81,18 @@ def ranked_by_measurements(
     instances: Sequence[Instance], target: Target, learned: Path | None = None
 ) -> list[Instance]:
     """The instances of one program, the fastest first as far as measurements teach; in the order
-    that they have where there are none of the target. ``learned`` is a file of weights that comes
-    before those of the package.
+    that they have, the roofline's, where there are none of the target. ``learned`` is a file of
+    weights that comes before those of the package.
+
+    Both orders take turns: a program may be unlike all that was measured, and what the roofline has
+    first is early then too, however few are tried.
     """
     ranker = ranker_of(target.name, learned)
     if ranker is None or len(instances) < 2:
         return list(instances)
     scores = ranker.scores([plan_features(i.plan, target) for i in instances])
-    return [instances[n] for n in np.argsort(scores, kind="stable")]
+    turns = zip(np.argsort(scores, kind="stable"), range(len(instances)), strict=True)
+    return [instances[n] for n in dict.fromkeys(int(n) for turn in turns for n in turn)]
 
 
 @lru_cache(maxsize=8)

@@ -197,6 +197,59 @@ def test_no_worse_than_twice_eager():
     assert judge(program, found, exact, eager={"Y": found["Y"]}).passed
 
 
+def mean_of_logs(x, tile, last):
+    """The mean over rows of log-sum-exp, which ``last`` adds up, in float32."""
+    x = x.astype(np.float32)
+    largest = x.max(1, keepdims=True)
+    powers = np.exp(x - largest)
+    sums = sum(powers[:, n : n + tile].sum(1) for n in range(0, x.shape[1], tile))
+    return np.array([last(np.log(sums) + largest[:, 0]) / np.float32(len(x))])
+
+
+def one_by_one(rows):
+    total = np.float32(0)
+    for row in rows:
+        total = np.float32(total + row)
+    return total
+
+
+def test_a_single_number_where_eager_happens_to_be_exact():
+    program = parse(
+        "N = 64, V = 512, O = 1\nX[N, V], P[N, O] : bf16\n"
+        "Y[o] : f32 = mean[n](log(sum[v](exp(X[n, v]))) + P[n, o])"
+    )
+    far = 0
+    for inputs in drawn_sets(program, seed=3, names=("random", "alternating", "logits")):
+        x = inputs.arrays["X"]
+        expected = reference(program, {"X": x, "P": np.zeros((64, 1))})
+        (case,) = cases(program, expected)
+        exact = f32(expected["Y"])
+
+        def found(y, case=case, exact=exact):
+            return case.judge(y, exact)
+
+        for tile, last in ((512, np.sum), (16, one_by_one), (64, lambda r: one_by_one(r[::-1]))):
+            right = found(mean_of_logs(x, tile, last))
+            assert right.passed
+            far += right.max_rel_error > 2 * 2.0**-24
+        for kind in ("f16", "bf16"):
+            coarse = mean_of_logs(x, 64, lambda rows, kind=kind: rounded(rows, kind).sum())
+            assert found(coarse).reason.code in (Code.WORSE_THAN_EAGER, Code.TOO_FAR)
+        missed = mean_of_logs(x, 64, lambda rows: rows[:-1].sum())
+        assert found(missed).reason.code is Code.TOO_FAR
+    assert far  # beyond two units of the output's rounding
+
+
+def test_of_many_numbers_chance_leaves_nothing():
+    program = parse("M = 4096, N = 1000\nX[M, N] : f32\nY[m] = sum[n](X[m, n])")
+    x = rounded(np.random.default_rng(0).normal(size=(4096, 1000)), "f32")
+    (case,) = cases(program, reference(program, {"X": x}))
+    eager = f32(case.expected * (1 + 2.0**-22))
+    assert case.judge(f32(case.expected * (1 + 2.0**-21)), eager).passed
+    off = case.judge(f32(case.expected * (1 + 3 * 2.0**-22)), eager)
+    assert off.reason.code is Code.WORSE_THAN_EAGER
+
+
 def test_values_that_are_not_finite():
     program = parse("N = 4\nX[N], U[N] : f16\nY[n] = X[n] * X[n] / U[n]")
     arrays = {"X": np.array([1.0, 300.0, 0.0, 2.0]), "U": np.array([2.0, 1.0, 0.0, 0.0])}
