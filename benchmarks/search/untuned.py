@@ -25,7 +25,8 @@ WILD = (
     "latent_attention", "rotary_halves", "channel_norm", "gated_rms_norm", "swiglu",
     "clamped_swiglu", "softmax_router", "cross_entropy", "head_log_sum_exp", "siglip_loss",
     "residual_distribution", "retention", "patchify", "zero_modulation", "smoothed_linear",
-    "llama_attention_block",
+    "llama_attention_block", "llama_mlp_block", "shifted_cross_entropy", "residual_block",
+    "scan_by_loop",
 )  # fmt: skip
 KERNELBENCH = ("L1-1", "L1-23", "L1-36", "L1-95", "L2-12", "L2-22", "L2-28", "L2-37", "L2-45",
                "L2-59", "L2-62", "L2-66", "L2-70", "L2-76", "L2-84", "L2-88", "L2-95", "L3-31",

@@ -1,0 +1,245 @@
+"""First calls of the decorator on a GPU, one at a time: seconds, and where they go.
+
+python -m benchmarks.search.first_calls -o OUT.json [--only NAMES] [--budget S] [--tree SHARE]
+
+Each call is in a process of its own that has imported torch and made its inputs, without anything
+in a cache. Names are keys of the suite's paper rows, ``wild:NAME``, or their beginnings. With
+``--tree`` the call tree of the calling thread is shown, by samples, as far as a function takes this
+share of the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+Json = dict[str, Any]
+Stack = tuple[str, ...]
+
+# Where something was slow once, and what stands for every family of the catalogue.
+WILD = (
+    "swiglu", "llama_mlp_block", "capped_attention", "alibi_attention", "shifted_cross_entropy",
+    "residual_block", "scan_by_loop", "softmax_router", "llama_attention_block",
+)  # fmt: skip
+_EVERY_S = 0.02
+_CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_STAGES = (
+    "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
+)  # fmt: skip
+
+
+def names() -> list[str]:
+    """All that is measured."""
+    from benchmarks.workloads.workloads import suites
+
+    return [*(w.key for w in suites()["paper"]), *(f"wild:{name}" for name in WILD)]
+
+
+def call_of(name: str) -> tuple[Callable[..., Any], list[Any]]:
+    """A function, and arguments of it on the GPU."""
+    import torch
+
+    if name.startswith("wild:"):
+        from benchmarks.wild.catalogue import program_at
+
+        program = program_at(name.removeprefix("wild:"))
+        return program.function, program.arguments(real=True, device="cuda")
+    from benchmarks.workloads.workloads import cells
+    from mirage_py.frontend.spec import parse_file
+
+    workload = cells()[name]
+    inputs = parse_file(workload.spec, sizes=workload.sizes).inputs
+    made = [torch.randn(t.shape, device="cuda") for t in inputs]
+    types = [getattr(torch, t.dtype.torch_name) for t in inputs]
+    return workload.torch_function(), [x.to(t) for x, t in zip(made, types, strict=True)]
+
+
+class Sampler:
+    """Samples the stack of the thread that made it: of frames of this project and the calls out of
+    it.
+    """
+
+    def __init__(self) -> None:
+        self.stacks: Counter[Stack] = Counter()
+        self._thread = threading.get_ident()
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Sample during the block."""
+        sampling = threading.Thread(target=self._run, daemon=True)
+        sampling.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            sampling.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            frame = sys._current_frames().get(self._thread)  # noqa: SLF001  there is no other way
+            self.stacks[_names(frame)] += 1
+
+    def tree(self, total_s: float, share: float) -> list[str]:
+        """Lines of seconds and functions, callers before callees."""
+        inclusive: Counter[Stack] = Counter()
+        for stack, count in self.stacks.items():
+            for depth in range(1, len(stack) + 1):
+                inclusive[stack[:depth]] += count
+        unit = total_s / max(1, sum(self.stacks.values()))
+        kept = {s: n for s, n in inclusive.items() if n * unit >= share * total_s}
+
+        def walk(prefix: Stack) -> Iterator[str]:
+            below = [s for s in kept if len(s) == len(prefix) + 1 and s[: len(prefix)] == prefix]
+            for stack in sorted(below, key=lambda s: -kept[s]):
+                yield f"{'  ' * len(prefix)}{kept[stack] * unit:6.1f}  {stack[-1]}"
+                yield from walk(stack)
+
+        return list(walk(()))
+
+
+def _names(frame: FrameType | None) -> Stack:
+    found: list[str] = []
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        here = "mirage_py" in path.parts or "search" in path.parts or "codegen" in path.parts
+        if here or not found:
+            found.append(f"{path.stem}.{frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+def by_stage(timeline: Sequence[tuple[float, str]], end: float) -> Json:
+    """Seconds of each stage that progress told of."""
+    found: dict[str, float] = {"before": timeline[0][0] if timeline else end}
+    ends = [*(at for at, _ in timeline[1:]), end]
+    for (at, text), until in zip(timeline, ends, strict=False):
+        words = text.rpartition(": ")[2].split()
+        stage = next((w for w in words if w in _STAGES), "other")
+        found[stage] = found.get(stage, 0.0) + until - at
+    return {stage: round(s, 1) for stage, s in found.items()}
+
+
+def measured_call(name: str, budget: float | None, share: float) -> Json:
+    """The row of one call, in this process."""
+    import torch
+
+    from mirage_py.frontend.decorator import superoptimize
+    from mirage_py.pipeline import pipeline
+    from mirage_py.pipeline.selection import record
+
+    function, arguments = call_of(name)
+    torch.zeros(1, device="cuda").sum().item()
+    results: list[Any] = []
+    run = pipeline.run
+
+    def kept(*args: Any) -> Any:
+        results.append(run(*args))
+        return results[-1]
+
+    sampler = Sampler()
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    with (
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        patch.object(pipeline, "run", kept),
+        patch.object(record, "_STAGES", sys.maxsize),
+    ):
+        warnings.simplefilter("ignore")
+        with sampler.running():
+            superoptimize(budget=budget)(function)(*arguments)
+            torch.cuda.synchronize()
+    seconds = time.perf_counter() - begun
+    row: Json = {"first_call_s": round(seconds, 1)}
+    row["cpu_s"] = round(time.process_time() - begun_cpu, 1)
+    for result in results:
+        known = result.record
+        row["run_s"] = known["seconds"]
+        row["stages"] = by_stage(known["timeline"], known["seconds"])
+        row["tuner"] = known.get("seconds_of", {})
+        row["served_us"] = round(result.best.time_us, 2)
+        row["served"] = result.best.name
+        row["timeline"] = [[at, text] for at, text in known["timeline"] if "compiled" not in text]
+    if share:
+        row["tree"] = sampler.tree(seconds, share)
+    return row
+
+
+def _in_child(name: str, budget: float | None, share: float, pipe: Connection) -> None:
+    try:
+        pipe.send(measured_call(name, budget, share))
+    except Exception as error:  # noqa: BLE001  one that fails is shown as such
+        pipe.send({"fault": f"{type(error).__name__}: {error}"[:300]})
+
+
+def measured(name: str, budget: float | None, share: float) -> Json:
+    """The row of one call, in a process of its own with empty caches."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {variable: f"{folder}/{variable}" for variable in _CACHES}
+        with patch.dict(os.environ, caches):
+            child = context.Process(target=_in_child, args=(name, budget, share, theirs))
+            child.start()
+        theirs.close()
+        try:
+            row: Json = ours.recv()
+        except EOFError:
+            row = {"fault": "the process ended"}
+        child.join()
+    return row
+
+
+def suite_us() -> dict[str, float]:
+    """The times of the suite's results, which tried many more plans."""
+    path = Path(__file__).parents[1] / "results/h200-suite.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {f"{row['workload']}-b{row['batch']}": row["result_us"] for row in rows}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and write after each call."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="result file")
+    parser.add_argument("--only", default="", help="names or their beginnings, by comma")
+    parser.add_argument("--budget", type=float, help="seconds of a search; by default the effort's")
+    parser.add_argument("--tree", type=float, default=0.0, help="show functions of this share")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after this")
+    chosen = parser.parse_args(arguments)
+    asked = tuple(name for name in chosen.only.split(",") if name)
+    command = f"python -m benchmarks.search.first_calls {' '.join(arguments)}"
+    document: Json = {"command": command, "budget_s": chosen.budget, "rows": {}}
+    begun, known = time.monotonic(), suite_us()
+    for name in names():
+        if (asked and not name.startswith(asked)) or time.monotonic() - begun > chosen.seconds:
+            continue
+        row = document["rows"][name] = measured(name, chosen.budget, chosen.tree)
+        if name in known and "served_us" in row:
+            row["suite_us"] = known[name]
+        said = " ".join(f"{s} {x}" for s, x in row.get("stages", {}).items())
+        tuned = " ".join(f"{s} {x}" for s, x in row.get("tuner", {}).items())
+        head = row.get("fault") or f"{row['first_call_s']:6.1f} s  cpu {row['cpu_s']:5.1f}"
+        us = f"{row.get('served_us', '')} us ({row.get('suite_us', '')})"
+        print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
+        for line in row.get("tree", ()):
+            print(f"    {line}", flush=True)
+        chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
