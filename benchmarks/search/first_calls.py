@@ -14,9 +14,9 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections import Counter
@@ -70,30 +70,26 @@ def call_of(name: str) -> tuple[Callable[..., Any], list[Any]]:
 
 
 class Sampler:
-    """Samples the stack of the thread that made it: of frames of this project and the calls out of
-    it.
-    """
+    """Samples the stack of the main thread: of frames of this project and the calls out of it."""
 
     def __init__(self) -> None:
         self.stacks: Counter[Stack] = Counter()
-        self._thread = threading.get_ident()
-        self._over = threading.Event()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Sample during the block."""
-        sampling = threading.Thread(target=self._run, daemon=True)
-        sampling.start()
+        """Sample during the block, by a signal: another thread would keep frames, and what is in
+        them, beyond their end.
+        """
+        before = signal.signal(signal.SIGALRM, self._take)
+        signal.setitimer(signal.ITIMER_REAL, _EVERY_S, _EVERY_S)
         try:
             yield
         finally:
-            self._over.set()
-            sampling.join()
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
 
-    def _run(self) -> None:
-        while not self._over.wait(_EVERY_S):
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001  there is no other way
-            self.stacks[_names(frame)] += 1
+    def _take(self, _signal: int, frame: FrameType | None) -> None:
+        self.stacks[_names(frame)] += 1
 
     def tree(self, total_s: float, share: float) -> list[str]:
         """Lines of seconds and functions, callers before callees."""

@@ -1,7 +1,8 @@
 """The field test of many families, spread over processes where it takes long.
 
 The first are tested here: most programs have few families, or small ones, and a process takes a
-second to start. Evidence is the same wherever it was found.
+second to start. Evidence is the same wherever it was found. Programs that families are of are
+compared at their real sizes for what is chosen in the end, and not here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def findings(
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
     has been found equal.
     """
-    tests = FamilyTests(program, trials=trials, seed=seed)
+    tests = FamilyTests(program, trials=trials, seed=seed, real_sizes=False)
     begun, passed = time.monotonic(), False
     for number, family in enumerate(families):
         late = deadline is not None and time.monotonic() > deadline
@@ -106,7 +107,7 @@ def _tests(program: str, trials: int, seed: int) -> FamilyTests:
     """What families of one split program share is found once in each process."""
     loaded = load_text(program, "program")
     assert isinstance(loaded, Program)
-    return FamilyTests(loaded, trials=trials, seed=seed)
+    return FamilyTests(loaded, trials=trials, seed=seed, real_sizes=False)
 
 
 def _finding(value: Mapping[str, Any]) -> Finding:

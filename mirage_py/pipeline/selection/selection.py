@@ -293,19 +293,25 @@ class Ranking:
             code=_code_of(plan, self.target),
         )
 
+    @cached_property
+    def _tests(self) -> FamilyTests:
+        trials = max(v.evidence.trials for v in self.verified.values())
+        return FamilyTests(self.normal, trials=trials, seed=self.request.seed)
+
     def _field_evidence(self, family: str, plan: Plan) -> FieldEvidence:
         """That of the family of a plan; with another number of parts it is tested once more.
 
-        Where a field cannot judge those parts, the sampled test of the plan has to do.
+        Where a field cannot judge those parts, the sampled test of the plan has to do. Raises
+        VerificationError.
         """
         item = self.verified[family]
         own = plan.ugraph.program
         if own == item.family.program:
+            self._tests.require_program(own)
             return item.evidence
         parts = {d: splits_of(own, d) for d in split_dims(own)}
-        tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.request.seed)
         try:
-            return tests.run(at_splits(item.family, parts)).require()
+            return self._tests.run(at_splits(item.family, parts)).require()
         except UnsupportedError as error:
             why = reason(Code.OTHER_PARTS, item.evidence.bound_reason, error.what)
             return replace(item.evidence, bound_reason=why)

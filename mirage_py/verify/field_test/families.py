@@ -6,6 +6,7 @@ test of a family: it is done once for each split program.
 
 from __future__ import annotations
 
+from mirage_py.errors import VerificationError
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.field_test.field_test import FieldEvidence, field_test
@@ -16,12 +17,20 @@ _SAMPLES = 2
 
 
 class FamilyTests:
-    """Tests families of ``program``, each with ``trials`` trials."""
+    """Tests families of ``program``, each with ``trials`` trials.
 
-    def __init__(self, program: Program, *, trials: int, seed: int) -> None:
+    Without ``real_sizes`` a split program that agrees with ``program`` at small sizes is not
+    compared at the real ones, which takes seconds for each of a large program: that is left to
+    ``require_program``, for the program of what is chosen in the end.
+    """
+
+    def __init__(
+        self, program: Program, *, trials: int, seed: int, real_sizes: bool = True
+    ) -> None:
         self._program = program
         self._trials = trials
         self._seed = seed
+        self._real_sizes = real_sizes
         self._known: dict[str, Comparison] = {}
 
     def run(self, family: UGraph) -> FieldEvidence:
@@ -33,9 +42,27 @@ class FamilyTests:
             self._program, family, trials=self._trials, seed=self._seed, between=between
         )
 
+    def require_program(self, other: Program) -> None:
+        """Raises VerificationError where the program of a family is not the one that is tested."""
+        if other.dims == self._program.dims:
+            return
+        found = self._between(other)
+        if not found.equal:
+            raise VerificationError(
+                "the µGraph's program is not the program",
+                where=str(found.difference or ""),
+                why=found.reason or "they differ over a finite field on random inputs",
+                repair="look at sizes of split dimensions, and constants that stand for sizes",
+            )
+
     def _between(self, other: Program) -> Comparison:
         if other.digest not in self._known:
             self._known[other.digest] = compare_programs(
-                self._program, other, trials=self._trials, samples=_SAMPLES, seed=self._seed
+                self._program,
+                other,
+                trials=self._trials,
+                samples=_SAMPLES,
+                seed=self._seed,
+                real_sizes=self._real_sizes,
             )
         return self._known[other.digest]
