@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 from mirage_py.codegen.text.writer import CodeWriter, in_docstring
@@ -234,9 +234,12 @@ class _Writer:
 
     def _of_one_type(self, args: list[_Value]) -> list[_Value]:
         """The operands, such that PyTorch computes in the type of all: to it a tensor without axes
-        is like a number beside one that has some.
+        is like a number beside one that has some. Numbers are float32: where a half type has no
+        such number (on a GPU that is an error) the others are float32 too.
         """
         dtype = _promoted(args)
+        if any(a.scalar is not None and dtype.max_finite < abs(a.scalar) < inf for a in args):
+            return [self._cast(a, F32) for a in args]
         if all(a.dtype != dtype for a in args if a.dims):
             return [self._cast(a, dtype) if a.dims else a for a in args]
         return args

@@ -252,6 +252,21 @@ def test_a_wide_result_of_half_inputs_is_computed_wide(fn):
     torch.testing.assert_close(result, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("fn", "dtype"),
+    [
+        (lambda x: (torch.where(x > 0, 1e5, x.float()) * 1e-3).half(), torch.float16),
+        (lambda x: (x.float().clamp(min=1e5) * 1e-3).half(), torch.float16),
+        (lambda x: (torch.where(x > 0, 3.4e38, x.float()) * 1e-38).bfloat16(), torch.bfloat16),
+    ],
+)
+def test_a_number_that_the_half_type_does_not_have(fn, dtype: torch.dtype):
+    # On a GPU torch refuses such a number; on a CPU it makes infinity of it.
+    program = trace(fn, torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).to(dtype))
+    (result,) = check(program)
+    assert result.isfinite().all()
+
+
 def test_a_condition_without_dimensions():
     """Rows of a sequence that are appended to one of zeros, read one by one."""
 
