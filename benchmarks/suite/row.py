@@ -31,11 +31,8 @@ Json = dict[str, Any]
 _PEER_ERROR = 1e-2
 # Plans slower than a baseline that are tried on the inputs which only finalists see.
 _TRIED = 3
-# The baselines that an optimisation without further wishes compares with, for each effort.
-_OWN_BASELINES = {
-    "quick": ("eager", "compile"),
-    "full": ("eager", "compile", "compile_max_autotune"),
-}
+# The baselines that an optimisation without further wishes compares with.
+_OWN_BASELINES = ("eager", "compile", "compile_max_autotune")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def measure_row(
         "workload": workload.name,
         "batch": workload.batch,
         "sizes": dict(workload.sizes),
-        **_times(searched, report, setting),
+        **_times(searched, report),
         **_bounds(searched, setting),
         "search_s": round(searched.search_s, 2),
         "verify_s": round(searched.verify_s, 2),
@@ -98,12 +95,12 @@ def measure_row(
     return row, _measurements(workload, searched, report)
 
 
-def _times(searched: Searched, report: TuneReport, setting: Setting) -> Json:
+def _times(searched: Searched, report: TuneReport) -> Json:
     """Who was how fast, and how right."""
     timed = [m for m in report.measured if m.plan is not None and m.timed]
     rivals = {m.name: m for m in report.measured if m.plan is None}
     ours = _ours(searched, report, timed)
-    own = [rivals[n] for n in _OWN_BASELINES[setting.effort] if n in rivals and rivals[n].timed]
+    own = [rivals[n] for n in _OWN_BASELINES if n in rivals and rivals[n].timed]
     result = _result(ours, own)
     eager = rivals.get("eager")
     found: Json = {

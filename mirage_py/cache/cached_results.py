@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from mirage_py import targets
 from mirage_py.cache import installed_plans
@@ -120,11 +121,21 @@ def cached_result(question: Question) -> Result | None:
 
 
 def keep(question: Question, result: Result) -> None:
-    """Keep a result for the next time its question is asked."""
+    """Keep a result for the next time its question is asked, if all baselines were timed."""
+    report = result.document()
+    if is_late(report):
+        return
     ResultCache().put(
         question.target,
         question.key,
         program=question.program,
         plan=result.plan,
-        report=result.document(),
+        report=report,
     )
+
+
+def is_late(report: Mapping[str, Any]) -> bool:
+    """Whether a baseline was still compiling when the others were timed: the next time it is in
+    torch's caches, and may be the fastest.
+    """
+    return bool(report.get("record", {}).get("late"))

@@ -9,8 +9,9 @@ to a folder (``--trace-stages``, or MIRAGE_PY_DUMP).
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -121,8 +122,10 @@ def run(program: Program, request: Request) -> Result:
         if not on_gpu or request.effort == "none":
             result = _run(program, target, request, measure=False)
         else:
-            with matmuls_as_in(program):
-                result = _run(program, target, request, measure=True)
+            if request.backend == "cuda":
+                _require_cuda()
+            with matmuls_as_in(program), _compiling(program, request) as asked:
+                result = _run(program, target, asked, measure=True)
         record = {**circumstances(request), **clock.document(), **result.record}
         result = replace(result, record=record)
         plan = result.plan
@@ -132,10 +135,20 @@ def run(program: Program, request: Request) -> Result:
     return result
 
 
+@contextlib.contextmanager
+def _compiling(program: Program, request: Request) -> Iterator[Request]:
+    """The request with its baselines being compiled: beside the search, which needs no GPU."""
+    from mirage_py.runtime.tune.baselines import compiling
+
+    against = compiling(program, request.baselines, request.effort)
+    try:
+        yield replace(request, baselines=against)
+    finally:
+        against.end()
+
+
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
     started = time.monotonic()
-    if measure and request.backend == "cuda":
-        _require_cuda()
     whole = partition_of(program, seed=request.seed)
     if request.budget is None and measure:
         # The parts of a program and the whole of them share it.

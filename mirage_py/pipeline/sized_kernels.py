@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mirage_py.cache.cached_results import Question, trusted_entry
+from mirage_py.cache.cached_results import Question, is_late, trusted_entry
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pipeline import question_of, run, with_writes
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Request
@@ -61,7 +61,7 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
                 why_not = reason(Code.WRONG_AT_SIZES, checked.reason)
                 plan, result = None, replace(result, why_not=why_not)
         report = replace(result, plan=plan).document()
-        if store is not None:
+        if store is not None and not is_late(report):
             store.put(question.target, key, program=program, plan=plan, report=report)
         return _runner(plan, report, "searched", against)
 

@@ -210,16 +210,14 @@ def _measured(
     job: PartJob,
     deadline: float | None,
 ) -> Result:
-    from mirage_py.runtime.tune.baselines import baselines as usual_baselines
+    from mirage_py.runtime.tune.baselines import compiling
     from mirage_py.runtime.tune.measured import float_source
     from mirage_py.runtime.tune.tuner import tune
 
-    given = dict(job.request.baselines or {})
-    usual = usual_baselines(program, given.get("eager"), effort=job.request.effort)
     report = tune(
         program,
         composites,
-        {**usual, **given},
+        compiling(program, job.request.baselines, job.request.effort),
         target=job.target,
         seed=job.request.seed,
         budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
@@ -266,6 +264,7 @@ def _measured(
         interrupted=report.interrupted,
         original=report.original,
         why_not=report.why_not or result.why_not,
+        record={**result.record, "late": list(report.late)},
     )
 
 

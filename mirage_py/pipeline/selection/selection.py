@@ -162,12 +162,12 @@ class Ranking:
         of it, and those that are given; a given ``eager`` is the user's own function.
         """
         from mirage_py.runtime.tune import measurements
-        from mirage_py.runtime.tune.baselines import baselines as usual_baselines
+        from mirage_py.runtime.tune.baselines import compiling
         from mirage_py.runtime.tune.measured import float_source
         from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
 
-        effort, given = self.request.effort, dict(self.request.baselines or {})
-        against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
+        effort = self.request.effort
+        against = compiling(self.program, self.request.baselines, effort)
         # Where the budget ends early, the likely ones were tried.
         learned = measurements.ranker_of(self.target.name)
         first = ranked_by_measurements(self.instances, self.target, learned)
@@ -223,6 +223,7 @@ class Ranking:
                 "peers": peer_times(report.measured),
                 "resources": kernel_resources(report.best.facts),
                 "seconds_of": {k: round(s, 2) for k, s in report.seconds.items()},
+                "late": list(report.late),
             },
             notes=(*result.notes, *report.notes),
             interrupted=report.interrupted,

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Baseline = Callable[..., Any]
 
-_NAMES = {"none": (), "quick": ("compile",), "full": tuple(MODES)}
-
 
 def baselines(
     program: Program,
@@ -34,41 +32,74 @@ def baselines(
 ) -> dict[str, Baseline]:
     """Functions of the program's inputs by name; ``function`` is the user's own, if there is one.
 
-    ``eager`` always, ``compile`` with effort quick, ``compile_max_autotune`` too with effort full,
-    and where there is no matmul: without products to tune it compiles in seconds. ``dynamic`` for
-    many sizes. Compilation happens at the first call.
+    ``eager`` always; but with effort none, torch.compile in both modes. ``dynamic`` for many sizes.
+    Compilation happens at the first call.
     """
     eager = function or torch_function(program)
-    quick = effort == "quick" and not any(n.op == "matmul" for n in program.nodes)
     compiled: dict[str, Baseline] = {}
-    for name in _NAMES["full" if quick else effort]:
-        form = functools.partial(CompiledFunction, mode=MODES[name], dynamic=dynamic)
+    for name, mode in MODES.items() if effort != "none" else ():
+        form = functools.partial(CompiledFunction, mode=mode, dynamic=dynamic)
         compiled[name] = eager.by(form) if isinstance(eager, WritingFunction) else form(eager)
     return {EAGER: eager, **compiled}
 
 
-class WarmUp:
-    """Calls each function once on zeros, in a thread, beginning at once.
+class WarmUp(Mapping[str, Baseline]):
+    """Baselines by name, each called once on zeros, in a thread, beginning at once.
 
     A function that chooses its kernels by timing them needs the GPU for itself: call ``wait``
     before anything else is timed. What a function raises is left to its next call. The inputs live
-    as long as this object, because a function may keep what it made of one under its address.
+    as long as this object, because a function may keep what it made of one under its address. They
+    are on ``device``, by default the current GPU.
     """
 
     def __init__(
-        self, program: Program, functions: Mapping[str, Callable[..., Any]], device: torch.device
+        self,
+        program: Program,
+        functions: Mapping[str, Baseline],
+        device: torch.device | None = None,
     ) -> None:
+        import torch
+
         self.seconds: dict[str, float] = {}
-        self._inputs = _zeros(program, device)
         self._functions = dict(functions)
-        self._device = device
+        self._device = device or torch.device("cuda", torch.cuda.current_device())
+        self._inputs = _zeros(program, self._device)
+        self._is_ended = False
+        self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def wait(self) -> float:
-        """Return when each was called: the seconds that the calls took together."""
-        self._thread.join()
+    def __getitem__(self, name: str) -> Baseline:
+        return self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """What torch.compile has not compiled yet."""
+        return tuple(n for n in self._functions if n in MODES and n not in self.seconds)
+
+    def wait(self, most_s: float | None = None) -> float:
+        """Return when each was called, or so many seconds after the beginning: the seconds that the
+        calls took together. What writes to the user's tensors is waited for in any case.
+        """
+        left_s = None if most_s is None else max(0.0, self._started + most_s - time.monotonic())
+        self._thread.join(None if self._writes else left_s)
         return sum(self.seconds.values())
+
+    def end(self) -> None:
+        """Call no other one."""
+        self._is_ended = True
+        if self._writes:
+            self._thread.join()
+
+    @property
+    def _writes(self) -> bool:
+        return any(isinstance(f, WritingFunction) for f in self._functions.values())
 
     def _run(self) -> None:
         import torch
@@ -81,10 +112,24 @@ class WarmUp:
             for name, function in self._functions.items():
                 start = time.monotonic()
                 with contextlib.suppress(Exception):
+                    if self._is_ended:
+                        return
                     function(*self._inputs)
                     if on_gpu:
                         torch.cuda.synchronize(self._device)
                 self.seconds[name] = time.monotonic() - start
+
+
+def compiling(program: Program, given: Mapping[str, Baseline] | None, effort: str) -> WarmUp:
+    """The baselines of a program, being compiled for the GPU: those that are ``given``, a given
+    ``eager`` being the user's own function, and the usual ones where no torch.compile is given.
+    """
+    if isinstance(given, WarmUp):
+        return given
+    own = dict(given or {})
+    if not any(name in MODES for name in own):
+        own = {**baselines(program, own.get(EAGER), effort=effort), **own}
+    return WarmUp(program, own)
 
 
 def _zeros(program: Program, device: torch.device) -> tuple[torch.Tensor, ...]:

@@ -178,7 +178,7 @@ class FinalBenchmark:
 
     def _round(self, candidates: Sequence[Candidate], reps: int) -> None:
         candidates = [c for c in candidates if c.alive]
-        if self._is_late() and all(c.time is not None for c in self._baselines):
+        if self._is_late() and all(c.time or not c.alive for c in self._baselines):
             return
         self._progress(f"timing {len(candidates)} candidates, {reps} replays")
         entries: dict[str, Entry] = {}
@@ -229,7 +229,7 @@ class FinalBenchmark:
 
     def _check_baselines(self) -> None:
         """The baselines' errors against float64, for the report: none is dropped for them."""
-        for candidate in self._baselines:
+        for candidate in (c for c in self._baselines if c.alive):
             try:
                 inputs = self._check.store.inputs(RANDOM, self._device)
                 found = self._functions[candidate.name](*inputs)

@@ -69,7 +69,8 @@ class TuneReport:
     ``measured`` holds everything, candidates in the order they came.
     ``interrupted`` by Ctrl-C: then it is the best so far.
 
-    ``why_not`` says why a plan that the GPU is faster with does not serve.
+    ``why_not`` says why a plan that the GPU is faster with does not serve. Baselines that were not
+    timed since they were still compiling are ``late``.
 
     ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
     beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``;
@@ -85,6 +86,7 @@ class TuneReport:
     first_calls: Mapping[str, float] = field(default_factory=dict)
     original: str = EAGER
     why_not: Reason | None = None
+    late: tuple[str, ...] = ()
 
 
 class Candidate:
@@ -125,8 +127,8 @@ class Candidate:
         return max(self.time_us, min(self.host_us, _MOST_HOST_US))
 
     def beats(self, other: Candidate) -> bool:
-        """Whether it is clearly faster: in each call, or on the GPU where calls take the same."""
-        if self.call_us < (1.0 - MARGIN) * other.call_us:
+        """Whether it is clearly faster: on the GPU, or in each call where these differ clearly."""
+        if (1.0 + _HOST_NOISE) * self.call_us < other.call_us:
             return True
         as_quick = self.call_us <= (1.0 + _HOST_NOISE) * other.call_us
         return as_quick and self.time_us < (1.0 - MARGIN) * other.time_us

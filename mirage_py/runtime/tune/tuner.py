@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, VerificationError
@@ -54,6 +55,9 @@ CLIMBING_ROUNDS = {"quick": 2, "full": 8}
 # Each round starts from so many of the fastest; it goes on while a step gains so much of the time.
 _CLIMBED_FROM = 3
 _GAIN = 0.005
+# What torch.compile has not compiled so long after the beginning is not raced, where there is a
+# budget: max-autotune of most programs takes 1 to 30 s.
+_PATIENCE_S = 40.0
 # By when, in shares of a time budget, compiling and the first round are to be over.
 _COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
 
@@ -81,7 +85,8 @@ def tune(
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
     so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Baselines compile
-    beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
+    beside the plans, since before them where they are a ``WarmUp``; how long they are waited for
+    afterwards does not count. ``neighbours`` says
     what to try beside the fastest, at most ``climbing_rounds`` times over. Of the reference of an
     input set no more is evaluated than ``max_work`` element operations, and than there is time for.
     A plan that ``vouch`` refuses does not win: the next one is asked about. With ``counts_host`` a
@@ -110,7 +115,9 @@ def tune(
         first_by=compiled_by,
         others_by=tried_by,
     ) as check:
-        warm_up = WarmUp(program, baselines, _device())
+        warm_up = baselines
+        if not isinstance(warm_up, WarmUp):
+            warm_up = WarmUp(program, baselines)
         tuner = _Tuner(
             program,
             plans,
@@ -162,6 +169,7 @@ class _Tuner:
         self.interrupted = False
         self.stages = Stages(check)
         self.first_calls: dict[str, float] = {}
+        self.late: tuple[str, ...] = ()
 
     # -- before timing ---------------------------------------------------------------------------
 
@@ -203,8 +211,15 @@ class _Tuner:
         """
         self.progress("waiting for the baselines to compile")
         start = time.monotonic()
-        self.stages.seconds["baselines"] = warm_up.wait()
+        patience_s = None if self.deadline in (None, inf) else _PATIENCE_S
+        self.stages.seconds["baselines"] = warm_up.wait(patience_s)
         self.first_calls = dict(warm_up.seconds)
+        self.late = warm_up.late
+        for candidate in self.baselines:
+            if candidate.name in self.late:
+                words = f"{candidate.name} was still compiling after {_PATIENCE_S:.0f} s"
+                candidate.reason = reason(Code.TIMED_OUT, words)
+                self.notes.append(f"{words}: it was not timed")
         waited_s = time.monotonic() - start
         self.deadline = None if self.deadline is None else self.deadline + waited_s
         self.progress.ends = self.deadline
@@ -346,6 +361,7 @@ class _Tuner:
             self.first_calls,
             next(originals, EAGER),
             why_not,
+            self.late,
         )
 
     def _time_host(self, candidates: Sequence[Candidate]) -> None:

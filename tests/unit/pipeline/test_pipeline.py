@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from idle_baselines import IdleBaselines
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.spec import parse
@@ -20,6 +21,7 @@ from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, normalise, optimize, rank_plans, save
 from mirage_py.result import Result
 from mirage_py.runtime.store.artifact import load_artifact
+from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune.measured import Measured, TuneReport
 from mirage_py.search.rank.instance import Instance
 from mirage_py.targets import H200
@@ -196,6 +198,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(environment, "detect_target", lambda: H200)
         monkeypatch.setattr(tuner, "tune", tune)
+        monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
         return seen
 
     return says
@@ -258,6 +261,35 @@ def test_the_function_of_the_user_is_the_eager_baseline(on_h200):
     optimize(parse(SPECS["softmax"]), effort="full", baselines={"eager": mine, "vendor": mine})
     assert seen["baselines"]["eager"] is mine
     assert list(seen["baselines"]) == ["eager", "compile", "compile_max_autotune", "vendor"]
+
+
+@pytest.mark.usefixtures("_ticking")
+def test_baselines_compile_beside_the_search(on_h200, monkeypatch: pytest.MonkeyPatch):
+    seen = on_h200(10.0)
+    events = []
+
+    class Watched(IdleBaselines):
+        def __init__(self, *given) -> None:
+            super().__init__(*given)
+            events.append("begun")
+
+        def end(self) -> None:
+            events.append("ended")
+
+    def ranked(*given, rank=pipeline.rank_plans):
+        events.append("search")
+        if len(events) > 3:
+            raise UnsupportedError("no search", where="here")
+        return rank(*given)
+
+    monkeypatch.setattr(baselines_module, "WarmUp", Watched)
+    monkeypatch.setattr(pipeline, "rank_plans", ranked)
+    optimize(parse(SPECS["softmax"]))
+    assert type(seen["baselines"]) is Watched
+    assert events == ["begun", "search", "ended"]
+    with pytest.raises(UnsupportedError):
+        optimize(parse(SPECS["softmax"]))
+    assert events[3:] == ["begun", "search", "ended"]
 
 
 def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.MonkeyPatch):

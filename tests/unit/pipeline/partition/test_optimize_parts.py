@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from idle_baselines import IdleBaselines
 
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
@@ -142,6 +143,7 @@ def test_with_a_gpu_the_composite_races_the_whole_program(
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     job = replace(TIMED, request=replace(TIMED.request, baselines={"mine": abs}))
     result = optimize_parts(program, whole, rank, job)
     assert [name for name, *_ in raced] == ["small_part0", "small_part1", "small"]
@@ -179,6 +181,7 @@ def test_a_composite_of_each_back_end_is_timed(
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     result = optimize_parts(program, whole, rank_both, TIMED)
     assert [p.backend for p in composites] == ["triton", "cuda"]
     assert result.plan is not None
@@ -220,6 +223,7 @@ def test_a_plan_of_a_part_that_is_another_program_is_left_out(
     monkeypatch.setattr(Ranking, "evidence", evidence)
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     result = optimize_parts(program, whole, rank, TIMED)
     (composite,) = result.candidates
     assert composite.plan is not None

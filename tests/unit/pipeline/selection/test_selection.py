@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import several_kernels
+from idle_baselines import IdleBaselines
 
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.pipeline import normalise, save, verify_families
@@ -109,6 +110,7 @@ def test_so_is_a_winner_on_a_gpu(one_is_wrong: Plan, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     result = found.measured()
     assert refused == [one_is_wrong]
     assert result.plan is not None
@@ -242,6 +244,7 @@ def test_where_all_are_refused_the_result_says_why_the_fastest_was(monkeypatch):
 
     monkeypatch.setattr(tuner, "tune", refused)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     why = found.measured().served.why
     assert why.code is Code.FASTEST_WAS_REFUSED
     assert "6.00 us measured (plan 2): large inputs: out[3] = 1 instead of 2" in str(why)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from idle_baselines import IdleBaselines
 
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.tune.baselines import baselines
+from mirage_py.runtime.tune import baselines as baselines_module
+from mirage_py.runtime.tune.baselines import baselines, compiling
 
-ROWS = "B = 8, S = 16\nX[B, S] : f16\nY[b, s] = softmax[s](X[b, s])"
-PRODUCT = "M = 8, K = 16, N = 8\nA[M, K], B[K, N] : f16\nC[m, n] = sum[k](A[m, k] * B[k, n])"
+PROGRAM = parse("M = 8, K = 16, N = 8\nA[M, K], B[K, N] : f16\nC[m, n] = sum[k](A[m, k] * B[k, n])")
+ALL = ["eager", "compile", "compile_max_autotune"]
 
 
-@pytest.mark.parametrize(
-    ("source", "effort", "names"),
-    [
-        (ROWS, "none", ["eager"]),
-        (ROWS, "quick", ["eager", "compile", "compile_max_autotune"]),
-        (PRODUCT, "quick", ["eager", "compile"]),
-        (PRODUCT, "full", ["eager", "compile", "compile_max_autotune"]),
-    ],
-)
-def test_max_autotune_is_timed_where_it_compiles_in_seconds(source, effort, names):
-    assert list(baselines(parse(source), effort=effort)) == names
+@pytest.mark.parametrize(("effort", "names"), [("none", ["eager"]), ("quick", ALL), ("full", ALL)])
+def test_torch_compile_is_timed_in_both_modes(effort: str, names: list[str]):
+    assert list(baselines(PROGRAM, effort=effort)) == names
+
+
+def test_who_gives_a_torch_compile_gives_all(monkeypatch: pytest.MonkeyPatch):
+    """One that compiles in a thread waits for a lock of dynamo's, which the giver may hold."""
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
+    assert list(compiling(PROGRAM, {"vendor": max, "eager": abs}, "quick")) == [*ALL, "vendor"]
+    assert compiling(PROGRAM, {"vendor": max, "eager": abs}, "quick")["eager"] is abs
+    given = compiling(PROGRAM, {"eager": abs, "compile": max}, "quick")
+    assert given == {"eager": abs, "compile": max}
+    assert compiling(PROGRAM, given, "full") is given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -162,6 +163,7 @@ class Scene:
         made=numbered,
         vouch=lambda _: None,
         host: Mapping[str, float] | None = None,
+        warm_up: object | None = None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
         functions = {name: named(name) for name in baselines}
@@ -174,6 +176,8 @@ class Scene:
         pool = Pool(self.outcomes)
         tuner.compile(tuner.candidates, pool, H200, None)
         self.check.times = self.times
+        if warm_up is not None:
+            tuner.wait_for_baselines(warm_up, None)
         tuner.try_all(60 << 20, None)
         tuner.hill_climb(neighbours, climbing_rounds, pool, H200, None)
         tuner.run_final_benchmark(60 << 20, top_k)
@@ -343,13 +347,16 @@ def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
 
 def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
+    waits = []
 
     class SlowBaselines:
         seconds: ClassVar = {"compile_max_autotune": 30.0}
+        late = ()
 
-        def wait(self) -> float:
+        def wait(self, most_s: float | None) -> float:
             nonlocal now
             now += 20.0
+            waits.append(most_s)
             return 30.0
 
     monkeypatch.setattr(tuner_module.time, "monotonic", lambda: now)
@@ -358,9 +365,36 @@ def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.Mo
     assert tuner.deadline == 135.0
     assert tuner.stages.seconds == {"baselines": 30.0}
     assert tuner.first_calls == SlowBaselines.seconds
+    tuner.deadline = math.inf
+    assert tuner.wait_for_baselines(SlowBaselines(), math.inf) == math.inf
     tuner.deadline = None
     assert tuner.wait_for_baselines(SlowBaselines(), None) is None
     assert tuner.deadline is None
+    # Without a budget all are waited for.
+    assert waits == [40.0, None, None]
+
+
+def test_what_is_still_compiling_is_not_timed_and_not_forgotten(monkeypatch: pytest.MonkeyPatch):
+    class Late:
+        seconds: ClassVar = {"eager": 0.1, "compile": 1.0}
+        late = ("compile_max_autotune",)
+
+        def wait(self, most_s: float | None) -> float:
+            return 1.1
+
+    scene = Scene(monkeypatch, {**BASE, "compile_max_autotune": 1.0, "plan 0": 12.0})
+    names = ("eager", "compile", "compile_max_autotune")
+    report = scene.run(1, names, warm_up=Late())
+    assert winner(report) == "plan 0"
+    assert all("compile_max_autotune" not in entries for _, entries in scene.rounds)
+    assert report.late == ("compile_max_autotune",)
+    assert report.notes == (
+        "compile_max_autotune was still compiling after 40 s: it was not timed",
+    )
+    assert report.measured[-1].reason.code is Code.TIMED_OUT
+    Late.late = ()
+    report = scene.run(1, names, warm_up=Late())
+    assert (winner(report), report.late) == ("compile_max_autotune", ())
 
 
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
@@ -564,6 +598,16 @@ def test_what_a_loop_waits_for_decides(
         assert report.why_not.code is Code.HOST_BOUND
         assert report.why_not.data[1::2] == ("2.0", f"{SHORT[best]:.1f}")
     assert any(f"eager {host['eager']:.1f} us" in note for note in report.notes)
+
+
+def test_a_call_that_is_hardly_quicker_does_not_make_up_for_the_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    times = {"eager": 39.0, "compile": 21.5, "plan 0": 24.2}
+    scene = Scene(monkeypatch, times)
+    host = {"eager": 9.0, "compile": 25.0, "plan 0": 8.0}
+    assert winner(scene.run(1, host=host)) == "compile"
+    assert winner(scene.run(1, host={**host, "compile": 28.0})) == "plan 0"
 
 
 def test_the_host_counts_where_it_is_asked_to(monkeypatch: pytest.MonkeyPatch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import torch
 from plans import scale_program
 
+from mirage_py.runtime.eager.writing import WritingFunction
 from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.runtime.tune.baselines import WarmUp
 
@@ -43,6 +45,50 @@ def test_what_is_compiled_here_is_not_compiled_again_when_it_is_timed():
     with torch.no_grad():
         function(laid_out(x, torch.ones(x.shape, dtype=getattr(torch, x.dtype.torch_name))))
     assert compiled == 1
+
+
+def test_torch_compile_is_not_waited_for_without_end():
+    program = scale_program(4, 8)
+    done, calls = threading.Event(), []
+
+    def called(name: str):
+        return lambda *_: calls.append(name)
+
+    def compiles(*_: torch.Tensor) -> None:
+        done.wait()
+
+    functions = {"eager": called("eager"), "compile": compiles, "theirs": called("theirs")}
+    warm_up = WarmUp(program, functions, torch.device("cpu"))
+    warm_up.wait(most_s=0.0)
+    assert warm_up.late == ("compile",)
+    # What has not begun by the end is not called.
+    warm_up.end()
+    done.set()
+    warm_up.wait()
+    assert (warm_up.late, calls) == ((), ["eager"])
+    assert dict(warm_up) == functions
+
+
+def test_what_writes_to_tensors_of_the_user_has_ended_when_the_user_goes_on():
+    program = scale_program(4, 8)
+    begun, done, ended = threading.Event(), threading.Event(), []
+
+    def writes(*_: torch.Tensor) -> None:
+        begun.set()
+        done.wait()
+        ended.append(True)
+
+    form = WritingFunction(writes, lambda timed, inputs: timed(*inputs), print, "writes")
+    for last in (lambda w: w.wait(most_s=0.0), lambda w: w.end()):
+        begun.clear()
+        done.clear()
+        ended.clear()
+        warm_up = WarmUp(program, {"compile": form}, torch.device("cpu"))
+        begun.wait()
+        threading.Timer(0.02, done.set).start()
+        last(warm_up)
+        assert ended == [True]
+        assert warm_up.late == ()
 
 
 def test_no_input_takes_the_address_of_one_that_a_function_remembers():
