@@ -12,6 +12,7 @@ from mirage_py.codegen.tiling.padding import Padding
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
 from mirage_py.codegen.triton.tile_text import TileText
+from mirage_py.ugraph.checks.whole_numbers import whole_bounds
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.node import Node
@@ -44,6 +45,9 @@ class ContractionEmitter:
         self.precision = precision
         self.out = out
         self.padding = Padding(tiling, typed.block)
+        # Whole numbers, such as positions, are never NaN.
+        program = tiling.program
+        self._whole = whole_bounds(typed.block.nodes, program.sizes, program.tensors)
 
     def reduce(self, number: int, section: int) -> str:
         """A sum or max of a tile over some of its axes."""
@@ -54,7 +58,7 @@ class ContractionEmitter:
         if node.op == "sum" and axes[:1] == node.reduced and self._is_of_operand(number):
             text, axes = f"tl.trans({text})", axes[::-1]
         found = reduced(text, node.op, axes, node.reduced)
-        if node.op == "sum" or found == text or self._only_shifts(number):
+        if node.op == "sum" or found == text or self._only_shifts(number) or self._whole[number]:
             return found
         # The hardware's maximum of NaN and a number is the number; PyTorch's is NaN.
         unordered = f"({text} != {text}).to(tl.int32)"

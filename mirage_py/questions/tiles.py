@@ -78,7 +78,7 @@ def _rules(subject: Subject, plan: Plan, asked: OfTile) -> Iterator[Fact]:
         for section in block.sections:
             if asked.where != "grid" and section.loop == asked.dim:
                 heavy = has_matmul(block, section)
-                tiles = loop_tiles(scope, asked.dim, has_dot=heavy)
+                tiles = loop_tiles(scope, roles, asked.dim, heavy=heavy)
                 yield _tried(f"loop of {block.name}", tiles, asked)
 
 

@@ -103,7 +103,8 @@ def _back_end(plan: Plan) -> BackEnd:
 def _steps(
     ugraph: UGraph, block: BlockGraph, options: LaunchConfig, backend: BackEnd
 ) -> Iterator[tuple[BlockGraph, LaunchConfig]]:
-    for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
+    roles = roles_of(ugraph.scope, block, _splits(ugraph), backend)
+    for tiled in (*_grids(ugraph, block, roles), *_loops(ugraph, block, roles)):
         yield tiled, options
     tiling = Tiling(ugraph.scope, block)
     for warps in _beside(options.num_warps, warp_counts(block, tiling, backend)):
@@ -141,11 +142,13 @@ def _by_tma(
         yield fetched if fetched != options else replace(options, descriptors=False)
 
 
-def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[BlockGraph]:
+def _splits(ugraph: UGraph) -> tuple[str, ...]:
+    return tuple(outer_dim(d) for d in split_dims(ugraph.program))
+
+
+def _grids(ugraph: UGraph, block: BlockGraph, roles: Roles) -> Iterator[BlockGraph]:
     """Other tiles of one grid axis."""
     scope = ugraph.scope
-    splits = tuple(outer_dim(d) for d in split_dims(ugraph.program))
-    roles = roles_of(scope, block, splits, backend)
     for place, axis in enumerate(block.grid):
         assert axis.tile is not None
         for tile in _beside(axis.tile, grid_tiles(scope, roles, axis.dim)):
@@ -173,14 +176,14 @@ def _other_shapes(scope: Program, roles: Roles, block: BlockGraph) -> Iterator[B
                 yield replace(block, grid=tuple(grid))
 
 
-def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
+def _loops(ugraph: UGraph, block: BlockGraph, roles: Roles) -> Iterator[BlockGraph]:
     """Another tile for all loops over one dimension that multiply matrices, or that do not."""
     scope = ugraph.scope
     kinds = {(s.loop, has_matmul(block, s)): s.tile for s in block.sections if s.loop is not None}
     for (dim, heavy), before in kinds.items():
         assert dim is not None
         assert before is not None
-        for tile in _beside(before, loop_tiles(scope, dim, has_dot=heavy)):
+        for tile in _beside(before, loop_tiles(scope, roles, dim, heavy=heavy)):
             sections = tuple(
                 replace(s, tile=tile) if (s.loop, has_matmul(block, s)) == (dim, heavy) else s
                 for s in block.sections

@@ -129,10 +129,15 @@ def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     return tuple(t for t in _VECTOR_TILES if least <= t <= whole)
 
 
-def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
-    """Tiles worth trying for a loop over a dimension."""
+def loop_tiles(program: Program, roles: Roles, dim: str, *, heavy: bool) -> tuple[int, ...]:
+    """Tiles worth trying for a loop over a dimension, ``heavy`` with matmuls: of a batch of them,
+    as of groups that share a scale, one an iteration.
+    """
     whole = next_power_of_two(program.sizes[dim])
-    if has_dot:
+    if heavy and dim in roles.batch:
+        return (1,)
+    # Over the splits of a dimension a matmul only combines what another kernel summed.
+    if heavy and dim not in roles.splits:
         return tuple(t for t in _LOOP_TILES if t <= max(MIN_DOT_EXTENT, whole))
     return tuple(t for t in _VECTOR_TILES if t <= whole)
 

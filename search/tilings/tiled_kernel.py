@@ -157,7 +157,7 @@ class TiledKernel:
         barriers = kept = computed = reduced = exchanged = 0
         sums, loads, accumulators, sizes = [], [], [], [0, 0]
         for position in section.nodes:
-            if position in aside:
+            if position in aside or self._is_of_one(position):
                 continue
             node, elements = self.block.nodes[position], self.elements[position]
             kind = self.body.kinds[position]
@@ -165,7 +165,8 @@ class TiledKernel:
             if node.op == "load":
                 size = elements * self.body.element_bytes[position]
                 cache += self._traffic_bytes(position, number)
-                loads.append(size)
+                # Within a sector most iterations wait for nothing.
+                loads += [] if self._is_in_sector(position, number) else [size]
                 kept += size if is_operand and not is_loop else 0
                 vector += 2 * elements if self._is_unpacked(position, aside) else 0
             elif kind == EFFECT:
@@ -211,6 +212,13 @@ class TiledKernel:
             accumulators=tuple(accumulators),
             largest=sizes[-1] + sizes[-2],
         )
+
+    def _is_of_one(self, position: int) -> bool:
+        """Whether it reduces a tile that has one element along all of that: there is no work."""
+        node = self.block.nodes[position]
+        if node.op not in ("sum", "max") or self.tiling.reduced_over_cluster(position):
+            return False
+        return self.elements[position] == self.elements[node.args[0]]
 
     def _exchanged_bytes(self, position: int) -> int:
         """Bytes that a block exchanges with the others of its cluster, once a reduction is done
@@ -269,10 +277,22 @@ class TiledKernel:
         readers = self.body.readers[load]
         return any(n not in aside and self.block.nodes[n].op != "matmul" for n in readers)
 
+    def _is_in_sector(self, load: int, section: int) -> bool:
+        """Whether several iterations read from one sector of each row, such as scales of groups:
+        most of them find it in the nearest cache.
+        """
+        loop = self.block.sections[section].loop
+        if loop is None or self.body.run_dims[load] != (loop,):
+            return False
+        run = self.tiling.elements((loop,), section) * self.body.element_bytes[load]
+        return 2 * run <= _SECTOR_BYTES
+
     def _traffic_bytes(self, access: int, section: int) -> float:
         """What a load or store of a tile moves between the SM and the cache, in whole sectors."""
         body = self.body
         size = body.element_bytes[access]
         moved = self.tiling.elements(body.access_dims[access], section) * size
+        if self._is_in_sector(access, section):
+            return moved
         run = self.tiling.elements(body.run_dims[access], section) * size
         return moved * max(1.0, min(_SECTOR_BYTES, moved) / run)

@@ -52,8 +52,7 @@ def tilings(
     )
     spread = _spread if few else tuple
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
-    # Over the splits of a dimension a matmul only combines what another kernel summed.
-    loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.splits)) for d in dims]
+    loop_choices = [spread(loop_tiles(scope, roles, d, heavy=True)) for d in dims]
     grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
     spaces = _spaces(block, heavy)
     for tiles in _without_repetition(scope, block, grid, tuple(grids)):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
+from types import MappingProxyType
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -21,6 +22,9 @@ from mirage_py.ugraph.operators import named
 
 # The least and the greatest whole number that a value can be.
 Bounds = tuple[float, float]
+
+# Whole numbers up to here are exact in float32.
+_EXACT = 2.0**24
 
 _TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf")
 _ROUNDED = named(lambda o: o.jumps and o.arity == 1)
@@ -64,34 +68,46 @@ def program_loss(program: Program) -> str:
 
 
 def ugraph_loss(ugraph: UGraph) -> str:
-    """The same for the kernels of a µGraph and all that they write."""
+    """The same for the kernels of a µGraph and all that they write. What one stores in float32
+    another one reads within the same bounds.
+    """
+    held: dict[str, Bounds] = {}
     for kernel in ugraph.kernels:
         if isinstance(kernel, LibraryCall):
             written = ugraph.tensors.get(kernel.result)
             if written is not None and not written.dtype.is_float:
                 return f"{kernel.name} writes {written.dtype} into '{written.name}'"
             continue
-        loss = _block_loss(kernel, ugraph)
+        loss = _block_loss(kernel, ugraph, held)
         if loss:
             return loss
     return ""
 
 
-def _block_loss(block: BlockGraph, ugraph: UGraph) -> str:
-    bounds, loss = _followed(block.nodes, ugraph.program.sizes, ugraph.tensors)
+def _block_loss(block: BlockGraph, ugraph: UGraph, held: dict[str, Bounds]) -> str:
+    """What is lost in one kernel, which reads what is ``held`` and adds what it stores."""
+    bounds, loss = _followed(block.nodes, ugraph.program.sizes, ugraph.tensors, held)
     for node in block.nodes:
         written = ugraph.tensors.get(node.access.tensor) if node.op in STORES else None
         if not loss and written is not None:
             # What many blocks add up has no bounds here.
-            held = bounds[node.args[0]] if node.op == "store" else None
-            loss = _lost(held, written.dtype, f"'{written.name}'")
+            kept = bounds[node.args[0]] if node.op == "store" else None
+            loss = _lost(kept, written.dtype, f"'{written.name}'")
+            if kept is not None and written.dtype == F32 and max(map(abs, kept)) <= _EXACT:
+                held[written.name] = kept
     return f"kernel {block.name}: {loss}" if loss else ""
 
 
 def _followed(
-    nodes: Sequence[Node], sizes: Mapping[str, int], tensors: Mapping[str, Tensor]
+    nodes: Sequence[Node],
+    sizes: Mapping[str, int],
+    tensors: Mapping[str, Tensor],
+    held: Mapping[str, Bounds] = MappingProxyType({}),
 ) -> tuple[list[Bounds | None], str]:
-    """For each node its bounds, None if it may be any number; and the first cast that loses."""
+    """For each node its bounds, None if it may be any number; and the first cast that loses.
+
+    ``held`` has those of floating-point tensors that hold whole numbers.
+    """
     bounds: list[Bounds | None] = []
     loss = ""
     for position, node in enumerate(nodes):
@@ -99,7 +115,10 @@ def _followed(
         if node.op == "cast":
             assert isinstance(node.attr, DType)
             loss = loss or _lost(args[0], node.attr, f"%{position}")
-        bounds.append(_bounds(node, args, sizes, tensors))
+        if node.op == "load" and node.access.tensor in held:
+            bounds.append(held[node.access.tensor])
+        else:
+            bounds.append(_bounds(node, args, sizes, tensors))
     return bounds, loss
 
 

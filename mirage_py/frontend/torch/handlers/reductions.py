@@ -18,6 +18,11 @@ from mirage_py.ugraph.building.views import NamedArray
 # Below every number, yet finite: what a masked maximum compares with.
 LOWEST = torch.finfo(torch.float32).min
 
+# A position in a longer row is sought in blocks, and then among these: each element is read once,
+# and all blocks at a time.
+_SHORT_ROW = 8192
+_SHORTEST_BLOCK, _LONGEST_BLOCK = 64, 1024
+
 Axes = Sequence[int] | int | None
 
 
@@ -173,9 +178,35 @@ def _position(
     if not x.axes:
         return t.full((), 0.0)
     key = compared(t, t.apply("neg", x) if smallest else x)
-    found = t.apply("or", t.apply("eq", key, amax(t, key, dim, True)), t.apply("isnan", key))
-    place = t.apply("where", found, position(t, key, dim), float(t.shape(x)[dim]))
-    return amin(t, place, dim, keepdim)
+    place, extent = dim % len(x.axes), t.shape(x)[dim]
+    block = _block(extent)
+    if block == extent:
+        return _first(t, key, position(t, key, place), place, keepdim, beyond=extent)
+    shape = t.shape(x)
+    cut = (*shape[:place], extent // block, block, *shape[place + 1 :])
+    key = views.reshape(t.builder, key, cut)
+    inside = _first(t, key, position(t, key, place + 1), place + 1, False, beyond=block)
+    tops = amax(t, key, place + 1)
+    before = t.apply("mul", position(t, tops, place), float(block))
+    return _first(t, tops, t.apply("add", before, inside), place, keepdim, beyond=extent)
+
+
+def _first(
+    t: Lowering, key: NamedArray, at: NamedArray, axis: int, keepdim: bool, *, beyond: int
+) -> NamedArray:
+    """The least of the positions ``at`` along an axis whose key is the largest, or NaN."""
+    found = t.apply("or", t.apply("eq", key, amax(t, key, axis, True)), t.apply("isnan", key))
+    return amin(t, t.apply("where", found, at, float(beyond)), axis, keepdim)
+
+
+def _block(extent: int) -> int:
+    """The length of the blocks of a long axis: a power of two where it divides, and the axis itself
+    where it is short or has no such divisor.
+    """
+    if extent <= _SHORT_ROW:
+        return extent
+    block = math.gcd(extent, _LONGEST_BLOCK)
+    return block if block >= _SHORTEST_BLOCK else extent
 
 
 def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:

@@ -95,6 +95,17 @@ def test_what_is_not_a_number_is_the_largest(agrees):
     agrees(lambda x: torch.sort(x, dim=1, stable=True), x)
 
 
+@pytest.mark.parametrize("name", ["largest", "smallest", "of_all", "with_value"])
+def test_positions_in_long_rows_are_sought_in_blocks(agrees, name):
+    """Of equal elements the first one, in the first block that has it; NaN is the largest."""
+    x = torch.randint(-9, 10, (3, 8192 + 256)).float()
+    x[1, 700] = x[1, 8000] = math.nan
+    x[2, 5000:] = 40.0
+    x = x.T.contiguous() if name == "smallest" else x
+    program = agrees(EXTREMES[name], x).program
+    assert {33, 256} <= {d.size for d in program.dims}
+
+
 def test_positions_are_integers():
     program = trace(lambda x: (x.argmax(-1), x.topk(2)[1]), torch.randn(3, 8))
     assert [o.tensor.dtype.name for o in program.outputs] == ["i64", "i64"]

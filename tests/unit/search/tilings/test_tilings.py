@@ -7,9 +7,11 @@ from math import prod
 
 import pytest
 
+from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings import tilings as tilings_module
@@ -100,3 +102,20 @@ def test_blocks_that_run_together_are_neighbours_in_memory(table: str, order: li
     block = search(normalise(program), limits=ALONE).families[0].ugraph.kernels[0]
     tiled = next(iter(tilings(program, block, ())))
     assert [a.dim for a in tiled.block.grid] == order
+
+
+def test_a_loop_over_groups_that_share_a_scale_takes_one_product_an_iteration():
+    """On tensor cores, with the scale behind the product: of all plans the first."""
+    program = parse(
+        "M = 16, N = 4096, G = 32, D = 128\nX[M, G, D] : bf16\nW[N, G, D] : i8\nS[N, G] : bf16\n"
+        "Y[m, n] = sum[g, d](X[m, g, d] * (W[n, g, d] * S[n, g]))\n"
+    )
+    families = safe_families(search(normalise(program), limits=ALONE).families).ugraphs
+    best, *_ = rank(families, H200, 8)
+    (block,) = best.plan.ugraph.kernels
+    (loop,) = [s for s in block.sections if s.loop is not None]
+    (product,) = [n for n in loop.nodes if block.nodes[n].op == "matmul"]
+    assert (loop.loop, loop.tile, block.nodes[product].reduced) == ("g", 1, ("d",))
+    assert Tiling(program, block).is_dot(product)
+    # Half the memory's rate at least: a sector of the scales is read once for 16 groups.
+    assert best.estimate.time_us < 2 * lower_bound_us(program, H200) + H200.launch_us

@@ -80,3 +80,15 @@ def test_floats_may_go_between_kernels(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["i32", "i8", "bool"])
 def test_fractions_do_not_go_between_kernels_as_integers(kind: str) -> None:
     assert f"type {kind}" in ugraph_loss(parse_ugraph(GRAPH.replace("KIND", kind)))
+
+
+@pytest.mark.parametrize(("kind", "value", "fits"), [
+    ("f32", "index b", True),
+    ("f16", "index b", False),  # not beyond 2048; there is one answer for every size
+    ("f32", "load X[a, b]", False),
+])  # fmt: skip
+def test_positions_may_go_between_kernels(kind: str, value: str, fits: bool) -> None:
+    """A kernel that returns whole numbers may read them where another one has stored them."""
+    text = GRAPH.replace("KIND", kind).replace("Y[4, 6] : f32", "Y[4, 6] : i64")
+    text = text.replace("  %0 = load X[a, b]\n  store", f"  %0 = {value}\n  store")
+    assert (ugraph_loss(parse_ugraph(text)) == "") is fits
