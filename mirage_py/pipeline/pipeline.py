@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.arguments import check_type, path_of
 from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.partition.limits import fits, has_library_values
+from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
@@ -272,10 +272,10 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
     also because it cannot be cut.
     """
     by_library = has_library_values(program)
-    if fits(program) and not by_library:
+    if is_searched_whole(program) and not by_library:
         return None
     normal = normalise(program, seed=seed)
-    found = None if fits(normal) and not by_library else partition(normal)
+    found = None if is_searched_whole(normal) and not by_library else partition(normal)
     return found if found is not None and (len(found.parts) > 1 or by_library) else None
 
 

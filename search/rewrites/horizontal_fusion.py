@@ -41,7 +41,7 @@ def horizontal_fusions(program: Program) -> Iterator[HorizontalFusion]:
     """The program with columns of equal number as one dimension, and with blocks of all columns in
     common, for each number of blocks that gives every matmul a tile.
     """
-    columns = own_columns(program)
+    columns = [own[0] for own in own_columns(program) if len(own) == 1]
     if len(columns) < 2 or any(meet(program, a, b) for a, b in combinations(columns, 2)):
         return
     sizes = program.sizes

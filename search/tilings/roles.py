@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, next_power_of_two
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
@@ -81,7 +82,7 @@ def roles_of(
         least,
         tuple(outer),
         tuple(joint),
-        () if contracted else _reread(block),
+        () if contracted else _reread(scope, block),
     )
 
 
@@ -97,13 +98,14 @@ def _outer_sides(
     return tuple(found)
 
 
-def _reread(block: BlockGraph) -> tuple[str, ...]:
-    """Dimensions in which two loads of one tensor differ."""
+def _reread(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions in which two loads of one tensor differ that may read the same elements."""
     found: list[str] = []
     for (_, one), (_, other) in combinations(block.loads(), 2):
         if one.access.tensor == other.access.tensor:
-            axes = zip(one.access.index, other.access.index, strict=True)
-            found += [d for a, b in axes if a != b for d in (*a.dims(), *b.dims())]
+            axes = list(zip(one.access.index, other.access.index, strict=True))
+            if not any(ix.are_apart(a, b, scope.sizes) for a, b in axes):
+                found += [d for a, b in axes if a != b for d in (*a.dims(), *b.dims())]
     return tuple(dict.fromkeys(found))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from math import gcd
+from math import gcd, prod
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -52,23 +52,55 @@ def _with_common_sums(program: Program) -> Program:
 
 
 def _with_common_columns(program: Program) -> Program:
-    columns = own_columns(program)
-    if len(columns) < 2 or any(meet(program, a, b) for a, b in combinations(columns, 2)):
+    groups = own_columns(program)
+    apart = all(
+        not meet(program, a, b)
+        for one, other in combinations(groups, 2)
+        for a in one
+        for b in other
+    )
+    if len(groups) < 2 or not apart:
         return program
-    one_row = not any(n.op == "matmul" and d in n.dims for n in program.nodes for d in columns)
-    common = common_columns([program.sizes[d] for d in columns], one_row=one_row)
-    if not common:
+    own = [d for group in groups for d in group]
+    one_row = not any(n.op == "matmul" and d in n.dims for n in program.nodes for d in own)
+    widths = [[program.sizes[d] for d in group] for group in groups]
+    common = _common_widths(widths)
+    if not common or not common_columns([*map(prod, widths), prod(common)], one_row=one_row):
         return program
-    # One that is no wider than what is common keeps its name.
-    base = next((d for d in columns if program.sizes[d] == common), fresh_dim(program, "m"))
+    bases: list[str] = []
+    for place, width in enumerate(common):
+        # One that is no wider than what is common keeps its name.
+        same = [g[place] for g in groups if len(g) == len(common)]
+        kept = [d for d in same if program.sizes[d] == width]
+        bases.append(kept[0] if kept else fresh_dim(program, f"m{place or ''}"))
     exprs: dict[str, IndexExpr] = {}
-    shares: dict[str, int] = {base: common}
-    for d in columns:
-        share = program.sizes[d] // common
-        exprs[d] = ix.dim(base) * share + ix.dim(d) if share > 1 else ix.dim(base)
-        if share > 1:
-            shares[d] = share
-    return with_dims(program, exprs, shares)
+    sizes = dict(zip(bases, common, strict=True))
+    for group, extents in zip(groups, widths, strict=True):
+        if len(group) < len(common):  # its columns in a row
+            (d,), (first, last) = group, common
+            share = extents[0] // (first * last)
+            exprs[d] = ix.dim(bases[0]) * (share * last) + ix.dim(bases[1])
+            if share > 1:
+                exprs[d], sizes[d] = exprs[d] + ix.dim(d) * last, share
+            continue
+        for d, extent, base, width in zip(group, extents, bases, common, strict=True):
+            share = extent // width
+            exprs[d] = ix.dim(base) * share + ix.dim(d) if share > 1 else ix.dim(base)
+            if share > 1:
+                sizes[d] = share
+    return with_dims(program, exprs, sizes)
+
+
+def _common_widths(widths: Sequence[Sequence[int]]) -> list[int]:
+    """Extents of the dimensions that groups of dimensions have in common; none where they differ in
+    number, but for columns that are as many in a row.
+    """
+    rank = max(map(len, widths))
+    alike = [w for w in widths if len(w) == rank]
+    common = [gcd(*extents) for extents in zip(*alike, strict=True)]
+    if rank > 2 or any(len(w) < rank and w[0] % prod(common) for w in widths):
+        return []
+    return common
 
 
 def _read_alike(program: Program, a: str, b: str) -> bool:

@@ -6,6 +6,7 @@ is left are the *elements*: operators that compute, and those that stay outside 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,19 +25,19 @@ from mirage_py.dynamo.regions.nodes import (
     Facts,
     bytes_of,
     looks_up,
-    moves_elements,
     shape_of,
     tensors_of,
 )
+from mirage_py.dynamo.regions.places import Place, place_of_reads
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One element reads a value: ``bytes`` of it; ``moved`` at other places than it is made at."""
+    """One element reads a value: ``bytes`` of it, at a ``place``."""
 
     source: Node
     bytes: int
-    moved: bool
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,15 @@ class Flow:
                     group[root(source)] = root(number)
         return sum(group[n] == n for n in group)
 
+    def weight_behind(self, element: Element, start: int) -> int:
+        """Of the elements from a place on those that lead to one of them, as operators."""
+        behind = {element.node: None}
+        for number in range(self.place[element.node], start - 1, -1):
+            if self.elements[number].node in behind:
+                behind.update(dict.fromkeys(r.source for r in self.elements[number].reads))
+        members = self.elements[start : self.place[element.node] + 1]
+        return sum(e.facts.weight for e in members if e.node in behind)
+
     def outputs(self, start: int, end: int) -> list[Element]:
         """The elements from one place to another that are needed after it."""
         return [self.elements[n] for n in range(start, end) if self.last[n] >= end]
@@ -137,10 +147,10 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
         size = sum(map(bytes_of, tensors_of(operand)))
         if looks_up(node):
             size = min(size, facts[node].bytes)
-        for source, moved in _sources(operand, facts):
-            before = reads.get(source, Read(source, 0, False))
-            moved = moved or before.moved or moves_elements(node)
-            reads[source] = Read(source, max(size, before.bytes), moved)
+        for source, place in _sources(operand, facts):
+            before = reads.get(source, Read(source, 0, Place.SAME))
+            place = max(place, before.place, place_of_reads(node))
+            reads[source] = Read(source, max(size, before.bytes), place)
     tensors = tensors_of(node)
     first = tensors[0] if tensors else None
     return Element(
@@ -152,16 +162,17 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
     )
 
 
-def _sources(node: Node, facts: Mapping[Node, Facts]) -> list[tuple[Node, bool]]:
-    """The values that a node reads, through views; and whether a view on the way moved elements."""
+def _sources(node: Node, facts: Mapping[Node, Facts]) -> list[tuple[Node, Place]]:
+    """The values that a node reads, through views; and at which place views read them."""
     kind = facts[node].kind
     if kind in (CONSTANT, SYMBOL) or node.op in ("output", "get_attr"):
         return []
     if kind != VIEW:
-        return [(node, False)]
-    moved = moves_elements(node)
+        return [(node, Place.SAME)]
+    # Of several results of an operator each is one.
+    place = Place.SAME if node.target is operator.getitem else place_of_reads(node)
     return [
-        (source, moved or further)
+        (source, max(place, further))
         for operand in node.all_input_nodes
         for source, further in _sources(operand, facts)
     ]

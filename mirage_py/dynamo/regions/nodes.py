@@ -38,11 +38,6 @@ _WEIGHTS = {
     "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
 }  # fmt: skip
 _ATTENTION_WEIGHT = 8
-# Views that read a value at places other than those at which it is made.
-_MOVING = (
-    "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "repeat",
-    "slice_backward", "select_backward", "constant_pad_nd", "flip", "roll",
-)  # fmt: skip
 _LOOK_UPS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _JOINING = ("cat", "stack")
 _PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -113,11 +108,6 @@ def base_name(node: Node) -> str:
 def _base_name(target: object) -> str:
     parts = str(target).split(".")
     return parts[1] if len(parts) > 2 else parts[0]
-
-
-def moves_elements(node: Node) -> bool:
-    """Whether it reads its operands at other places than those at which they are made."""
-    return looks_up(node) or base_name(node) in _MOVING or base_name(node) in _JOINING
 
 
 def looks_up(node: Node) -> bool:

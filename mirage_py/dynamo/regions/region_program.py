@@ -21,6 +21,7 @@ from mirage_py.frontend.torch.walk import lower
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
+from mirage_py.ugraph.rewrite.column_parts import with_column_parts
 
 REGION = "region"
 
@@ -112,7 +113,7 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays, as_in_memory=False)
     drop_unread(lowering.builder, REGION)
-    program = tidy_dims(with_common_dims(lowering.builder.build()))
+    program = tidy_dims(with_common_dims(with_column_parts(lowering.builder.build())))
     place = {name: int(str(n.target)[2:]) for n, name in names.items()}
     return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))
 

@@ -31,12 +31,13 @@ from mirage_py.dynamo.regions.nodes import (
     is_taken,
     sums_rows,
 )
+from mirage_py.dynamo.regions.places import Place
 from mirage_py.reasons import Code, Reason
 from mirage_py.targets import Target
 
-# Operators of a program that the search goes through whole: pipeline/partition/limits.py has the
-# same bound.
-MAX_WEIGHT = 24
+# Operators of a program that the search goes through whole, behind one result and behind all:
+# pipeline/partition/limits.py has the same bounds.
+MAX_WEIGHT, _MAX_BESIDE = 24, 36
 # A row of a product that is no longer than this stays in a block: another product may read it.
 NARROW = 128
 # Products of so many rows are bound by the tensor cores. An operand that is made in their kernel is
@@ -133,7 +134,7 @@ def _runs(flow: Flow, costs: Costs, start: int) -> list[tuple[int, float, float]
             break
         region_us = costs.region_us(start, end) if fits and run.is_whole(end) else inf
         found.append((end, rest_us, region_us))
-        if end - start >= MAX_WEIGHT:
+        if end - start >= _MAX_BESIDE:
             break
     return found
 
@@ -208,7 +209,11 @@ class _Run:
         floats = all(e.dtype is not None and e.dtype.is_floating_point for e in outputs)
         # Products of one value are one kernel; other work the fallback fuses as well.
         beside = self._rows is not None
-        return floats and self._flow.pieces(self._start, end, beside=beside) == 1
+        if not floats or self._flow.pieces(self._start, end, beside=beside) != 1:
+            return False
+        return self._weight <= MAX_WEIGHT or all(
+            self._flow.weight_behind(e, self._start) <= MAX_WEIGHT for e in outputs
+        )
 
     def _takes(self, element: Element) -> bool:
         node = element.node
@@ -229,7 +234,10 @@ class _Run:
             return False
         if not busy and not self._beside(element):
             return False
-        return self._weight <= MAX_WEIGHT and not any(r.moved for r in busy)
+        # In parts a product of few rows is one for each part, and else it is computed twice.
+        few = prod(self._rows or ()) <= MANY_ROWS
+        allowed = Place.PARTS if few else Place.SAME
+        return self._weight <= _MAX_BESIDE and all(r.place <= allowed for r in busy)
 
     def _same_grid(self, element: Element) -> bool:
         """Whether the blocks that make this element can be those of the others."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.search.rewrites.product_chains import chained_products
 from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.rewrite.convolutions import convolution_at
+
+
+# So many times the operators of one result all results together may have.
+_BESIDE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,22 @@ class PartitionLimits:
 
 def operator_count(program: Program) -> int:
     """The nodes of a program that are no leaves."""
-    return sum(operator(node.op).kind != LEAF for node in program.nodes)
+    return _operators(program, range(len(program.nodes)))
+
+
+def _operators(program: Program, ends: Iterable[int]) -> int:
+    members = cone(program.nodes, ends)
+    return sum(operator(program.nodes[n].op).kind != LEAF for n in members)
+
+
+def is_searched_whole(program: Program) -> bool:
+    """Whether a program as it was given is. What is computed for other results beside one of them
+    counts less: queries and keys are rotated each on its own.
+    """
+    limits = PartitionLimits()
+    longest = max(_operators(program, [o.node]) for o in program.outputs)
+    few = longest <= limits.operators and operator_count(program) <= _BESIDE * limits.operators
+    return few and len(reduced_dims(program)) <= limits.reduced_dims
 
 
 def has_library_values(program: Program) -> bool:

@@ -229,6 +229,18 @@ def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
     return divide(args[0], expr.value, sizes)
 
 
+def are_apart(left: IndexExpr, right: IndexExpr, sizes: Mapping[str, int]) -> bool:
+    """Whether no value of one is a value of the other: h * 64 + i and h * 64 + (i + 32) for i below
+    32. False where that is not seen.
+    """
+    for divisor in (0, *_factors(left)):
+        both = [mod(e, divisor) if divisor else e for e in (left, right)]
+        (a, b), (c, d) = (simplify(e, sizes).bounds(sizes) for e in both)
+        if b < c or d < a:
+            return True
+    return False
+
+
 def _quotient(expr: IndexExpr, divisor: int, sizes: Mapping[str, int]) -> IndexExpr:
     multiple, rest = _split_multiple(expr, divisor)
     low, high = rest.bounds(sizes)

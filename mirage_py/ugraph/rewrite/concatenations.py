@@ -27,7 +27,7 @@ def with_pieces(program: Program) -> Program:
         return program
     before = tuple(program.sizes)
     found = rebuild(program, {n: _pieces(program, n, *cut) for n, cut in cuts.items()})
-    found = _without_choices(found)
+    found = without_choices(found)
     for piece in [d for d in found.sizes if d not in before]:
         found = _with_shared(found, piece)
     return found
@@ -80,7 +80,7 @@ def _pieces(program: Program, position: int, dim: str, starts: Sequence[int]) ->
     return rule
 
 
-def _without_choices(program: Program) -> Program:
+def without_choices(program: Program) -> Program:
     """What a condition that always or never holds chooses."""
     rules: dict[int, Rule] = {}
     for position, node in enumerate(program.nodes):

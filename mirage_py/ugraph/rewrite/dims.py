@@ -46,21 +46,21 @@ def reduced_dims(program: Program) -> list[str]:
     return list(dict.fromkeys(d for n in nodes for d in n.reduced))
 
 
-def own_columns(program: Program) -> list[str]:
-    """Of each output that has such a dimension, the one that no other output has: not reduced
-    anywhere, and with data of its own to be multiplied with.
+def own_columns(program: Program) -> list[tuple[str, ...]]:
+    """Of each output that has such dimensions, those that no other output has: not reduced
+    anywhere, and with data of their own to be multiplied with.
     """
     reduced = dict.fromkeys(reduced_dims(program))
     found = []
     for output in program.outputs:
         others = [program.nodes[o.node].dims for o in program.outputs if o is not output]
-        own = [
+        own = tuple(
             d
             for d in program.nodes[output.node].dims
             if d not in reduced and not any(d in dims for dims in others)
-        ]
-        if len(own) == 1 and _is_multiplied(program, own[0], reduced):
-            found += own
+            if _is_multiplied(program, d, reduced)
+        )
+        found += [own] if own else []
     return found
 
 

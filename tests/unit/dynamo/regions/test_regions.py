@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from mirage_py.dynamo.regions.nodes import base_name
 from mirage_py.dynamo.regions.region_graph import region_graph
+from mirage_py.dynamo.regions.region_program import TensorLayout, region_program
 from mirage_py.dynamo.regions.regions import Cut, cut, left_alone
 from mirage_py.reasons import Code, Reason
 from mirage_py.targets import target
@@ -162,13 +163,64 @@ def test_a_region_is_convex(traced: Trace):
                 reached[node] = None
 
 
-def test_what_a_product_made_is_not_read_at_two_places_in_its_kernel(traced: Trace):
-    def rotated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = x @ w
-        return y + torch.cat((-y[:, 256:], y[:, :256]), -1)
+def rotated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x @ w
+    return y + torch.cat((-y[:, 256:], y[:, :256]), -1)
 
-    found = names(cut_of(traced(rotated, half(4, 512), half(512, 512))))
-    assert not any("mm" in name and "cat" in name for name in found)
+
+def test_halves_of_what_a_product_made_stay_in_its_kernel(traced: Trace):
+    assert names(cut_of(traced(rotated, half(4, 512), half(512, 512)))) == ["mm neg cat add"]
+    # Of many rows a tile of columns is no whole head.
+    many = names(cut_of(traced(rotated, half(512, 512), half(512, 512))))
+    assert not any("mm" in name and "cat" in name for name in many)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        lambda y: y.flip(-1),
+        lambda y: y.roll(1, -1),
+        lambda y: F.pad(y[:, 1:], (0, 1)),
+        lambda y: torch.cat((y[:, 5:], y[:, :5]), -1),
+    ],
+)
+def test_what_a_product_made_is_not_read_at_two_places_in_its_kernel(traced: Trace, moved: Any):
+    def shifted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return y + moved(y)
+
+    found = names(cut_of(traced(shifted, half(4, 512), half(512, 512))))
+    assert not any("mm" in name and "add" in name for name in found)
+
+
+def layer(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *weights: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The first kernel of a layer that decodes: norm, three products, rotary positions."""
+
+    def rotary(y: torch.Tensor) -> torch.Tensor:
+        return y * cos + torch.cat((-y[..., 32:], y[..., :32]), -1) * sin
+
+    h = F.rms_norm(x, (2048,))
+    q, k, v = ((h @ w.t()).view(1, 1, -1, 64).transpose(1, 2) for w in weights)
+    return rotary(q), rotary(k), v
+
+
+def test_rotary_positions_are_in_the_kernel_of_queries_keys_and_values(traced: Trace):
+    weights = [half(width, 2048) for width in (2048, 512, 512)]
+    found = cut_of(traced(layer, half(1, 1, 2048), half(1, 1, 64), half(1, 1, 64), *weights))
+    assert len(found.regions) == 1, names(found)
+    graph = region_graph(found.regions[0], found.facts)
+    layouts = [TensorLayout.of(n.meta["val"]) for n in graph.inputs]
+    program = region_program(graph.module, layouts).program
+    read = [n.access.tensor for n in program.nodes if n.op == "load"]
+    # The columns of queries and keys in two halves, each read once.
+    weights_read = [t for t in read if len(program.tensors[t].shape) == 2]
+    assert sorted(weights_read.count(t) for t in dict.fromkeys(weights_read)) == [1, 2, 2]
+    # One grid for all three: key heads and the columns of half a head.
+    results = [program.nodes[o.node] for o in program.outputs]
+    shared = [d for d in program.sizes if all(d in node.dims for node in results)]
+    assert sorted(program.sizes[d] for d in shared) == [8, 32]
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_part_without_a_plan_is_named(program: Program, whole: Partition):
 
 
 def test_the_pipeline_says_that_it_cut(monkeypatch: pytest.MonkeyPatch, program: Program):
-    monkeypatch.setattr(pipeline, "fits", partial(fits, limits=LIMITS))
+    monkeypatch.setattr(pipeline, "is_searched_whole", partial(fits, limits=LIMITS))
     monkeypatch.setattr(pipeline, "partition", partial(partition, limits=LIMITS))
     result = optimize(program, target="h200", effort="none", budget=1e6)
     assert result.notes[0].startswith("partitioned in 2 parts at T1 (")
