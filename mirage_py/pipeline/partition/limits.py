@@ -14,7 +14,6 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.rewrite.convolutions import convolution_at
 
-
 # So many times the operators of one result all results together may have.
 _BESIDE = 1.5
 
