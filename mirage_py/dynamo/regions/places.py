@@ -19,8 +19,8 @@ _FEW_PARTS = 8
 
 
 class Place(IntEnum):
-    """Where a value is read. In ``PARTS``: an axis is cut, or joined, at the ends of few equal parts
-    of it, as the halves of rotary positions are.
+    """Where a value is read. In ``PARTS``: an axis is cut, or joined, at the ends of few equal
+    parts of it, as the halves of rotary positions are.
     """
 
     SAME = 0
