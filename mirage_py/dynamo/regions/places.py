@@ -45,7 +45,8 @@ def _ends(node: Node) -> list[int]:
     axis = given.get("dim") or 0
     if name in _JOINING:
         shapes = [shape_of(tensors_of(n)[0]) for n in given["tensors"]]
-        pieces = [1 if name == "stack" else shape[axis] for shape in shapes]
+        # An empty tensor may have another rank.
+        pieces = [1 if name == "stack" else shape[axis] for shape in shapes if 0 not in shape]
         return [sum(pieces), *accumulate(pieces)]
     size = shape_of(tensors_of(node.all_input_nodes[0])[0])[axis]
     if name in ("select", "unbind"):
