@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.reasons import Reason
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -24,6 +23,7 @@ from mirage_py.verify.numerical_check.float_case import (
     SPREAD,
     Case,
     Element,
+    Finding,
     FloatEvidence,
     wrong_shape,
 )
@@ -72,10 +72,8 @@ class DeviceCase(Case):
         self.scale = self._norm(self.expected)
         self.bound = self._relative(self.allowed)
 
-    def finding(self, output: torch.Tensor) -> tuple[float, float, Reason | None]:
-        """The relative error of an output, the largest share of what is allowed, and what is wrong
-        with the first element that is not as it must be.
-        """
+    def finding(self, output: torch.Tensor) -> tuple[float, Finding]:
+        """The relative error of an output, and what is found of its elements."""
         import torch
 
         taken = output if self._flat is None else output.reshape(-1)[self._flat]
@@ -93,9 +91,17 @@ class DeviceCase(Case):
                 fault = self.finite(self._first(wrong, values))
             else:
                 fault = self.far(self._first(far, values), int(far.sum()), far.numel())
-        shares = torch.where(self.compared, distance / self.allowed, 0.0)
-        excess = float(shares.max()) if shares.numel() else 0.0
-        return self._relative(distance), excess, fault
+        excess = row_excess = self._excess(distance, self.allowed)
+        if fault is not None:
+            means = self._row_means(torch.where(self.compared, self.allowed, 0.0))
+            row_excess = self._excess(distance, torch.maximum(self.allowed, means))
+        return self._relative(distance), Finding(excess, row_excess, fault)
+
+    def _excess(self, distance: torch.Tensor, allowed: torch.Tensor) -> float:
+        import torch
+
+        shares = torch.where(self.compared, distance / allowed, 0.0)
+        return float(shares.max()) if shares.numel() else 0.0
 
     def _row_means(self, sizes: torch.Tensor) -> torch.Tensor:
         import torch
@@ -157,8 +163,8 @@ class DeviceJudge:
         for number, (case, output) in enumerate(zip(self._cases, outputs, strict=True)):
             if output.shape != case.shape:
                 return wrong_shape(case.tensor, tuple(output.shape), tuple(case.shape))
-            error, excess, fault = case.finding(output)
-            found.append(case.evidence(error, excess, eager[number] if eager else None, fault))
+            error, finding = case.finding(output)
+            found.append(case.evidence(error, finding, eager[number] if eager else None))
         return worst_of(self._program, found, with_eager=eager is not None)
 
 

@@ -272,6 +272,7 @@ def worst_of(
         evaluated=sum(one.evaluated for one in found),
         telling=sum(one.telling for one in found),
         excess=max((one.excess for one in found), default=0.0),
+        row_excess=max((one.row_excess for one in found), default=0.0),
     )
 
 

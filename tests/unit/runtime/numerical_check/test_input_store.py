@@ -122,6 +122,8 @@ def test_the_device_says_of_wrong_outputs_what_the_host_says(store: InputStore):
         assert not here.passed
         assert "Y[5, 7]" in str(here.reason)
         assert (there.passed, there.reason) == (here.passed, here.reason)
+        assert there.row_excess == pytest.approx(here.row_excess, rel=1e-9, nan_ok=True)
+        assert there.row_excess <= there.excess
         assert there.max_rel_error == pytest.approx(here.max_rel_error, rel=1e-9)
     assert on_device(store, "random", right[:5]) == on_host(store, "random", {"Y": right[:5]})
     assert on_device(store, "random", right[:5]).reason.code is Code.WRONG_SHAPE

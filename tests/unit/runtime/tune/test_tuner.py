@@ -138,6 +138,14 @@ def test_torch_compile_that_is_wrong_serves_nothing(monkeypatch: pytest.MonkeyPa
     assert winner(scene.run(1, names)) == "plan 0"
 
 
+def test_torch_compile_that_is_as_far_off_as_eager_serves(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, BASE)
+    # Without eager beside it, as for the report, its results are too far off.
+    scene.check.store.verdicts = {"compile": WRONG}
+    report = scene.run(0)
+    assert (report.best.name, report.original) == ("compile", "compile")
+
+
 def test_of_peers_and_torch_compile_the_latter_serves(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "theirs": 10.0})
     report = scene.run(0, ("eager", "compile", "theirs"))

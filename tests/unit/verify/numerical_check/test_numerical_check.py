@@ -368,6 +368,37 @@ def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
     assert not allowed_by_eager(far, within).passed
 
 
+def test_another_form_may_round_to_the_other_side_of_a_kink():
+    program = parse(
+        "M = 16, K = 32, N = 48\nA[M, K], B[K, N], C[N] : bf16\n"
+        "Y[m, n] = max(sum[k](A[m, k] * B[k, n]) - C[n], 0)"
+    )
+    draw = np.random.default_rng(0)
+    a, b = (rounded(draw.normal(size=s), "bf16") for s in ((16, 32), (32, 48)))
+    a[:] = a[0]  # so that C is close to every row
+    product = a @ b
+    c = rounded(product[0] + 0.002 * draw.normal(size=48), "bf16")
+    known = reference(program, {"A": a, "B": b, "C": c})
+
+    def rectified(product):
+        return {"Y": rounded(np.maximum(rounded(product, "bf16") - c, 0), "bf16")}
+
+    eager = judge(program, known, rectified(product))
+    there = np.argwhere((known["Y"][0] == 0) & (rectified(product)["Y"][0] == 0))[0][0]
+    other = rectified(product)
+    other["Y"][3, there] = 2.0**-9 * abs(product[0, there])
+    found = judge(program, known, other)
+    assert found.reason.code is Code.TOO_FAR
+    assert found.excess > 1e6 * eager.excess
+    assert allowed_by_eager(found, eager).passed
+    for wrong in (2.0, -0.5):
+        other["Y"][3, there] = wrong
+        assert not allowed_by_eager(judge(program, known, other), eager).passed
+    for product_of in (lambda: a[:, :31] @ b[:31], lambda: 1.02 * product):
+        wrong = judge(program, known, rectified(product_of()))
+        assert not allowed_by_eager(wrong, eager).passed
+
+
 def test_weights_that_may_be_anything_refuse_no_right_result():
     """Logits of 9e8 are off by hundreds, and a mask takes some of their exponentials times 0."""
     program = parse(
