@@ -40,6 +40,7 @@ class Question:
     limits: SearchLimits | None = None
     counts_host: bool = False
     writes: str = ""
+    rows: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -55,6 +56,8 @@ class Question:
             settings["host"] = "True"
         if self.writes and self.measured:
             settings["writes"] = self.writes
+        if self.rows:
+            settings["rows"] = ",".join(self.rows)
         if self.budget is not None:
             settings["budget"] = str(self.budget)
         if self.limits is not None and self.limits != SearchLimits():

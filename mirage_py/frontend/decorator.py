@@ -45,6 +45,7 @@ def superoptimize(
     dynamic: Declared | None = None,
     edges: tuple[int, ...] = (),
     plan: Path | str | None = None,
+    invariant: bool = False,
 ) -> Callable[[Callable[P, R]], SuperoptimizedFunction[P, R]]: ...
 
 
@@ -63,6 +64,7 @@ def superoptimize(
     dynamic: Declared | None = None,
     edges: tuple[int, ...] = (),
     plan: Path | str | None = None,
+    invariant: bool = False,
 ) -> Any:
     """Make a torch function call the fastest kernels that can be found for it.
 
@@ -81,6 +83,10 @@ def superoptimize(
     ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
     program are served by it without a search.
 
+    With ``invariant`` the bits of each row are the same however many rows a call has: one kernel
+    serves all numbers, and an error is raised where none can. Rows are the axes that ``dynamic``
+    names or marks, or else the first axis of the first tensor. See docs/how-to/invariant_rows.md.
+
     Raises InputError for an unknown option.
     """
     ends: Any = edges
@@ -96,6 +102,7 @@ def superoptimize(
         dynamic,
         tuple(ends) if isinstance(ends, list) else ends,
         str(plan) if isinstance(plan, Path) else plan,
+        invariant,
     )
     _ = options.request  # a wrong one is an error here, at any call none
     return functools.partial(_served, options) if fn is None else _served(options, fn)

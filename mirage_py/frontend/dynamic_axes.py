@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +113,12 @@ def dynamic_axes(
         for axis in sorted(getattr(value, _STATIC_MARK, ())):
             found.pop((leaf, axis), None)
     return tuple(DynamicAxis(leaf, axis, name) for (leaf, axis), name in sorted(found.items()))
+
+
+def leading_axis(call: Call) -> tuple[DynamicAxis, ...]:
+    """The first axis of the first tensor."""
+    tensors = (n for n, v in enumerate(call.leaves) if isinstance(v, torch.Tensor) and v.dim())
+    return tuple(DynamicAxis(n, 0, "rows") for n in itertools.islice(tensors, 1))
 
 
 def sizes_of(call: Call, axes: Sequence[DynamicAxis]) -> dict[str, int] | None:

@@ -14,6 +14,7 @@ from mirage_py.frontend.dynamic_axes import (
     DynamicAxis,
     dynamic_axes,
     group_key,
+    leading_axis,
     marks_of,
     sizes_of,
     without_sizes,
@@ -58,7 +59,8 @@ class EntryTables:
         self._reader = preparation.reader
         self._options = preparation.options
         self._policy = self._options.policy
-        self._is_declared = bool(self._options.dynamic) and self._policy.kind != STATIC
+        is_named = bool(self._options.dynamic) or self._policy.invariant
+        self._is_declared = is_named and self._policy.kind != STATIC
         self._mode = mode
         self._entries: dict[Hashable, Entry] = {}
         # Entries that held in another state of what the function reads: a flag may be set back.
@@ -106,10 +108,11 @@ class EntryTables:
         in_parts: bool = False,
         is_sized: bool = False,
     ) -> Entry:
-        """Note and say, once, why no kernel serves the call; with ``strict`` raise instead. A
+        """Note and say, once, why no kernel serves the call; with ``strict``, and where the function
+        itself would break a promise (``invariant``), raise instead. A
         function that cannot be a program may be served ``in_parts``.
         """
-        if self._options.strict:
+        if self._options.strict or self._options.invariant:
             raise error
         known = self._entries.get(key)
         if known is not None and known.kernel is None:
@@ -190,9 +193,11 @@ class EntryTables:
             known.calls += 1
             return Found((_SIZES_REFUSED, exactly), known.entry, known)
         axes = dynamic_axes(call, self._reader.names, self._options.dynamic)
+        if self._policy.invariant and not axes:
+            axes = leading_axis(call)
         sizes = sizes_of(call, axes) if axes else None
         if sizes is None:
-            return None
+            return self._without_rows(call, exactly) if self._policy.invariant else None
         rest = call_key(without_sizes(call, axes))
         key: Hashable = ("sizes", self._mode(), rest, group_key(call, axes))
         group = self._groups.get(key)
@@ -215,6 +220,15 @@ class EntryTables:
         self._rows[exactly] = row
         return Found((_SIZES_REFUSED, exactly), row.entry, row)
 
+    def _without_rows(self, call: Call, key: Hashable) -> Found:
+        error = UnsupportedError(
+            "the rows of this call are not of one number",
+            where=self._name,
+            why="one kernel serves any number of rows",
+            repair='say which axes are rows: dynamic={"x": {0: "rows"}}',
+        )
+        return Found(key, self.refused(call, key, error))
+
     def _sized_row(
         self,
         call: Call,
@@ -226,7 +240,7 @@ class EntryTables:
         self._preparation.ensure_optimizers(sized=True)
         try:
             self._preparation.check(call)
-            if min(sizes.values()) <= 1:
+            if min(sizes.values()) <= 1 and not self._policy.invariant:
                 # Axes of one point are no dimensions: a program of its own.
                 predicate = SizePredicate.ranges({n: (s, s) for n, s in sizes.items()})
                 entry = self._preparation.exactly(call)

@@ -14,7 +14,7 @@ from mirage_py.display import shown_progress
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
 from mirage_py.pipeline.selection.request import Request, check_types
-from mirage_py.shapes.policy import BUCKETED, ShapePolicy
+from mirage_py.shapes.policy import BUCKETED, SYMBOLIC, ShapePolicy
 from mirage_py.ugraph.ir.program import Program
 
 # Takes the program's inputs in order; returns its output, or a tuple of several. An attribute
@@ -35,6 +35,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "shapes": (str, NoneType),
     "edges": (tuple,),
     "plan": (str, NoneType),
+    "invariant": (bool,),
 }
 
 
@@ -53,6 +54,7 @@ class CallOptions:
     dynamic: Declared | None = None
     edges: tuple[int, ...] = ()
     plan: str | None = None
+    invariant: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)
@@ -74,7 +76,15 @@ class CallOptions:
     @property
     def policy(self) -> ShapePolicy:
         """What dynamic dimensions get."""
-        return ShapePolicy(BUCKETED if self.shapes is None else self.shapes, self.edges)
+        if not self.invariant:
+            return ShapePolicy(BUCKETED if self.shapes is None else self.shapes, self.edges)
+        if self.shapes not in (None, SYMBOLIC):
+            raise InputError(
+                f"shapes={self.shapes!r} has several kernels",
+                why="with invariant=True one serves any number of rows",
+                repair="leave shapes out",
+            )
+        return ShapePolicy(SYMBOLIC, self.edges, invariant=True)
 
 
 def default_optimizer(options: CallOptions) -> Optimizer:
@@ -101,7 +111,7 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
     """What finds kernels of many sizes."""
     from mirage_py.pipeline.sized_kernels import sized_optimizer_for
 
-    return sized_optimizer_for(options.request, cache=options.cache)
+    return sized_optimizer_for(options.request, cache=options.cache, invariant=options.invariant)
 
 
 def cached_report(program: Program, options: CallOptions, writes: str = "") -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 
 # What of a request travels; the baselines are the program's own.
-_FIELDS = ("backend", "effort", "budget", "seed", "fp32_precision", "scheduler")
+_FIELDS = ("backend", "effort", "budget", "seed", "fp32_precision", "scheduler", "rows")
 NOTE = "measured on the farm, beside the program itself: a function of yours is not sent there"
 
 
@@ -87,6 +87,7 @@ def optimise(task: Mapping[str, Any]) -> dict[str, Any]:
     """The inside of a worker: plan and report, from its own cache where it was asked before."""
     setting = setting_from_json(task["setting"])
     fields = {name: task[name] for name in _FIELDS}
+    fields["rows"] = tuple(fields["rows"])
     request = Request(limits=setting.limits, **fields)
     question = question_of(setting.program, request)
     held = cached_artifact(question)

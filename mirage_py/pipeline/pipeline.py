@@ -27,7 +27,7 @@ from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
 from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable
 from mirage_py.pipeline.selection.record import Clock, circumstances
-from mirage_py.pipeline.selection.request import Baselines, Progress
+from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
@@ -47,6 +47,11 @@ from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
+from mirage_py.ugraph.checks.row_invariance import (
+    why_no_rows,
+    why_rows_meet_in,
+    with_invariant_rows,
+)
 from mirage_py.ugraph.ir.dtypes import F64
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -78,6 +83,7 @@ def optimize(
     should_stop: Callable[[], bool] = lambda: False,
     journal: Path | None = None,
     fp32_precision: str | None = None,
+    invariant: Sequence[str] = (),
 ) -> Result:
     """The fastest verified kernels for a program.
 
@@ -91,7 +97,8 @@ def optimize(
     so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
     search that was cut off goes on from its ``journal``, a file. Matmuls of float32 are as exact as
     ``fp32_precision`` says, ``ieee`` or ``tf32``; by default as the program says, which a function
-    that was traced has from torch's setting.
+    that was traced has from torch's setting. Along the dimensions ``invariant`` each row is
+    computed alike, bit by bit, however many there are; the plan takes any number of them.
 
     Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
     to measure CUDA kernels and nothing compiles them.
@@ -99,6 +106,7 @@ def optimize(
     request = Request(
         target, backend, effort, budget, seed, limits, baselines,
         should_stop=should_stop, journal=journal, fp32_precision=fp32_precision,
+        rows=tuple(invariant),
     )  # fmt: skip
     if progress is not None:
         return run(program, replace(request, progress=progress))
@@ -112,6 +120,7 @@ def run(program: Program, request: Request) -> Result:
     check_type("program", program, (Program,), made_by=made_by)
     _require_float32(program)
     program = request.about(program)
+    request = _about_rows(program, request)
     target, on_gpu = resolve_target(request.target)
     if request.trace.folder is None:
         request = replace(request, trace=Trace(Settings.from_env().dump_dir))
@@ -128,6 +137,8 @@ def run(program: Program, request: Request) -> Result:
                 result = _run(program, target, asked, measure=True)
         record = {**circumstances(request), **clock.document(), **result.record}
         result = replace(result, record=record)
+        if result.plan is not None and request.rows:
+            result = replace(result, plan=with_invariant_rows(result.plan, request.rows))
         plan = result.plan
         if plan is not None:
             request.trace(lambda: stages.kernels_stage(plan))
@@ -150,6 +161,13 @@ def _compiling(program: Program, request: Request) -> Iterator[Request]:
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
     started = time.monotonic()
     whole = partition_of(program, seed=request.seed)
+    if whole is not None and request.rows:
+        raise UnsupportedError(
+            "the program is too large to keep its rows apart",
+            where=program.name,
+            why="it is cut into parts, and library calls between them depend on their number",
+            repair="optimise its pieces one by one",
+        )
     if request.budget is None and measure:
         # The parts of a program and the whole of them share it.
         parts = 1 if whole is None else len(whole.parts) + 1
@@ -169,6 +187,23 @@ def _require_cuda() -> None:
     from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
 
     cuda_compiler()
+
+
+def _about_rows(program: Program, request: Request) -> Request:
+    """The request with a back end that takes any number of rows; raises UnsupportedError where the
+    program's rows meet.
+    """
+    if not request.rows:
+        return request
+    reason = why_no_rows(program, request.rows)
+    if reason:
+        raise UnsupportedError(
+            f"{', '.join(request.rows)} cannot be rows that are computed alike",
+            where=program.name,
+            why=reason,
+            repair="name dimensions that nothing is reduced over",
+        )
+    return replace(request, backend="triton") if request.backend == AUTO else request
 
 
 def _require_float32(program: Program) -> None:
@@ -244,6 +279,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     others = others if is_long else rewritten()
 
     families = list({u.digest: u for u in (*stable, *others)}.values())
+    families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
     count = plan_count(request.effort, request.budget)
@@ -348,6 +384,7 @@ def question_of(program: Program, request: Request) -> Question:
         request.limits,
         request.counts_host,
         request.writes,
+        request.rows,
     )
 
 

@@ -32,11 +32,15 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
 
 
-def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimizer:
+def sized_optimizer_for(
+    request: Request, *, cache: bool = True, invariant: bool = False
+) -> SizedOptimizer:
     """A function from a program and its run-time dimensions to a kernel for many sizes.
 
     A result is looked up in the cache first. Where no kernel with such sizes beats the function,
-    it is an ``OriginalProgram``: the function itself, or by torch.compile for many sizes.
+    it is an ``OriginalProgram``: the function itself, or by torch.compile for many sizes. With
+    ``invariant`` the dimensions are of rows, each computed alike however many there are: without
+    such a kernel UnsupportedError is raised, since nothing else can promise that.
     """
     if request.backend == AUTO:
         request = replace(request, backend="triton")
@@ -46,7 +50,8 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
     ) -> Callable[..., Any]:
         _require_open(program, dims)
         against = baselines(program, fallback, effort=request.effort, dynamic=True)
-        asked = with_writes(replace(request, baselines=against), fallback)
+        rows = tuple(dims) if invariant else ()
+        asked = with_writes(replace(request, baselines=against, rows=rows), fallback)
         question = question_of(program, asked)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
@@ -60,6 +65,13 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
             if not checked.passed:
                 why_not = reason(Code.WRONG_AT_SIZES, checked.reason)
                 plan, result = None, replace(result, why_not=why_not)
+        if plan is None and invariant:
+            raise UnsupportedError(
+                "no kernel computes each row alike",
+                where=program.name,
+                why=str(result.why_not or "no plan passed its checks"),
+                repair="leave invariant out, or ask for less in one function",
+            )
         report = replace(result, plan=plan).document()
         if store is not None and not is_late(report):
             store.put(question.target, key, program=program, plan=plan, report=report)

@@ -20,16 +20,21 @@ POLICIES = (STATIC, BUCKETED, SYMBOLIC)
 _DOUBLES_TO = 512
 # A dimension of more points is no dimension of one kernel's tensors: offsets have 31 bits.
 LARGEST_SIZE = 1 << 24
+# What kernels of invariant rows are tuned for where no edge says: whatever size comes first, they
+# are the same.
+_USUAL_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePolicy:
     """``edges`` are the upper ends of buckets, rising; without any they are 1, 2, 4 ... 512, then
-    every 512 up to 4096, then four to each doubling.
+    every 512 up to 4096, then four to each doubling. With ``invariant`` one kernel serves all
+    sizes, 1 among them, and is tuned for the last edge, whatever sizes are met.
     """
 
     kind: str = BUCKETED
     edges: tuple[int, ...] = ()
+    invariant: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in POLICIES:
@@ -54,6 +59,8 @@ class ShapePolicy:
 
         Behind the last edge that was given the rule goes on with the edges that there are without.
         """
+        if self.invariant:
+            return 1, LARGEST_SIZE
         if self.kind == STATIC or size <= 1:
             return size, size
         if self.kind == SYMBOLIC:
@@ -63,6 +70,12 @@ class ShapePolicy:
             low = max(low, self.edges[-1])
         # A size of 1 has a program of its own, without the dimension.
         return max(low + 1, 2), high
+
+    def tuned(self, size: int) -> int:
+        """The size that the kernel of ``size`` is tuned for."""
+        if self.invariant:
+            return self.edges[-1] if self.edges else _USUAL_ROWS
+        return size if self.kind == SYMBOLIC else self.bucket(size)[1]
 
 
 def _given(edges: Sequence[int], size: int) -> tuple[int, int] | None:

@@ -63,6 +63,13 @@ INTERRUPTED = 130
     help="How exact matmuls of f32 are.  [default: torch's setting; of a math spec, ieee]",
 )
 @click.option(
+    "--invariant",
+    "rows",
+    multiple=True,
+    metavar="DIM",
+    help="Compute each row along DIM alike, bit by bit, however many there are.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -123,6 +130,7 @@ def superoptimize(
     budget: float | None,
     seed: int,
     fp32_precision: str | None,
+    rows: tuple[str, ...],
     output: Path | None,
     journal: Path | None,
     limits: tuple[str, ...],
@@ -173,6 +181,7 @@ def superoptimize(
             progress=progress,
             journal=journal,
             fp32_precision=fp32_precision,
+            rows=rows,
             trace=Trace(trace_stages),
             scheduler=scheduler,
         )

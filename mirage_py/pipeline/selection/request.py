@@ -39,6 +39,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "seed": (int,),
     "baselines": (Mapping, NoneType),
     "counts_host": (bool,),
+    "rows": (tuple,),
     "fp32_precision": (str, NoneType),
     "writes": (str,),
     "scheduler": (str,),
@@ -73,6 +74,9 @@ class Request:
     ``scheduler``    address of a farm that searches and compiles; without one this machine does
     ``trace``        writes every stage to a folder; by default there is none
     ``part``         the part of a program that this is about, in progress and trace
+    ``rows``         dimensions whose points are rows: only plans that compute each row the same way,
+                     bit by bit, however many there are; the fastest of them serves, also where the
+                     program itself is faster
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
@@ -89,6 +93,7 @@ class Request:
     should_stop: Stop = lambda: False
     journal: Path | None = None
     counts_host: bool = False
+    rows: tuple[str, ...] = ()
     fp32_precision: str | None = None
     writes: str = ""
     scheduler: str = ""

@@ -27,6 +27,7 @@ from mirage_py.search.space.counters import named
 from mirage_py.search.space.splits import at_splits, split_dims
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
+from mirage_py.ugraph.checks.row_invariance import why_rows_meet
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -79,7 +80,8 @@ class Ranking:
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """The plans of verified families, best first."""
-        return tuple(i for i in self.ranked if i.family.digest in self.verified)
+        kept = (i for i in self.ranked if i.family.digest in self.verified)
+        return tuple(i for i in kept if not why_rows_meet(i.plan, self.request.rows))
 
     def predicted(self) -> Result:
         """The plan the cost model likes best, and all others; nothing was run, and nothing but the
@@ -171,7 +173,7 @@ class Ranking:
         # Where the budget ends early, the likely ones were tried.
         learned = measurements.ranker_of(self.target.name)
         first = ranked_by_measurements(self.instances, self.target, learned)
-        climbing = _HillClimbing(self.target)
+        climbing = _HillClimbing(self.target, self.request.rows)
         found = _Found(self, climbing)
         report = tune(
             self.program,
@@ -187,6 +189,7 @@ class Ranking:
             progress=self.request.progress,
             should_stop=self.request.should_stop,
             counts_host=self.request.counts_host,
+            baselines_serve=not self.request.rows,
             scheduler=self.request.scheduler,
         )
         measurements.note(self.program, self.target.name, report.measured)
@@ -378,12 +381,15 @@ def _code_of(plan: Plan, target: Target) -> tuple[Mapping[str, Any], ...]:
 class _HillClimbing:
     """Neighbours of plans, with the plan of the ranking that each goes back to."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, rows: tuple[str, ...] = ()) -> None:
         self._target = target
+        self._rows = rows
         self._origins: dict[Plan, Plan] = {}
 
     def __call__(self, plan: Plan) -> Iterator[Plan]:
         for step in neighbours(plan, self._target):
+            if why_rows_meet(step, self._rows):
+                continue
             self._origins.setdefault(step, self.origin(plan))
             yield step
 

@@ -1,7 +1,8 @@
 """Plans with sizes that are known at launch: one kernel, called at any size that its tiles allow.
 
 As triton does for functions that it compiles itself, a kernel is compiled once more for arguments
-that are multiples of 16, which lets loads along such an axis be wide.
+that are multiples of 16, which lets loads along such an axis be wide; not where a plan asks for one
+variant.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class SizedRunner(CachedCalls):
         names = (*program.inputs, *(o.tensor for o in program.outputs), *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(names)}
         self._load = load or triton_launcher
+        self._is_one = any(options.one_variant for options in plan.options)
         self._is_emulated = load is not None
         self._launchers: dict[Hashable, Launcher] = {}
 
@@ -159,7 +161,9 @@ class SizedRunner(CachedCalls):
         return torch_action(step, self._place)
 
     def _launcher(self, step: TritonKernel, scalars: tuple[int, ...], index: int) -> Launcher:
-        aligned = tuple(n for n, value in enumerate(scalars) if value % _ALIGNED == 0)
+        aligned = tuple(
+            n for n, value in enumerate(scalars) if value % _ALIGNED == 0 and not self._is_one
+        )
         key = (step.name, aligned, index)
         found = self._launchers.get(key)
         if found is None:

@@ -79,8 +79,10 @@ def tune(
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
     counts_host: bool = False,
+    baselines_serve: bool = True,
 ) -> TuneReport:
-    """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster.
+    """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster and
+    ``baselines_serve``.
 
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
@@ -136,7 +138,7 @@ def tune(
             tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
         with torch.no_grad():
             tuner.run_final_benchmark(target.l2_bytes, _TOP_K)
-            return tuner.report()
+            return tuner.report(baselines_serve=baselines_serve)
 
 
 class _Tuner:
@@ -317,7 +319,7 @@ class _Tuner:
 
     # -- result ----------------------------------------------------------------------------------
 
-    def report(self) -> TuneReport:
+    def report(self, *, baselines_serve: bool = True) -> TuneReport:
         """The result."""
         self.interrupted |= self.should_stop()
         if self.interrupted:
@@ -332,7 +334,7 @@ class _Tuner:
             raise CompileError("the original program does not run", why=reasons)
         best = baseline = standing[0]
         for candidate in by_call(proven):
-            if not candidate.beats(baseline):
+            if baselines_serve and not candidate.beats(baseline):
                 continue
             if self.rounds.is_still_right(candidate) and self._is_vouched_for(candidate):
                 best = candidate

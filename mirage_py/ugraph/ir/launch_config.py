@@ -101,6 +101,12 @@ class LaunchConfig:
         default="sizes are constants",
         cost="index arithmetic, and masks for every tail",
     ))  # fmt: skip
+    one_variant: bool = field(default=False, metadata=_about(
+        "variants", switch("one"), _TRITON,
+        "with run-time sizes: one machine code for all numbers, so that each orders sums alike",
+        default="another one for multiples of 16",
+        cost="accesses along axes of such a size are narrow",
+    ))  # fmt: skip
     arch: Arch | None = field(default=None, metadata=_about(
         "arch", choice(Arch), _CUDA,
         "the instruction set that the text may use; `sm_90a` runs on Hopper only",
