@@ -140,8 +140,8 @@ def group_key(call: Call, axes: Sequence[DynamicAxis]) -> Hashable:
         (
             tuple(names.get(n, extent) for n, extent in enumerate(tensor.shape)),
             tuple(
-                None if n in over or tensor.shape[n] == 1 else stride
-                for n, stride in enumerate(tensor.stride())
+                None if n in over or (tensor.shape[n] == 1 and n not in names) else stride
+                for n, stride in enumerate(_steps(tensor, names))
             ),
         )
         for leaf, names in by_leaf.items()
@@ -204,9 +204,20 @@ def _outside(tensor: torch.Tensor, inner: Mapping[int, Any]) -> tuple[int, ...]:
     )
 
 
+def _steps(tensor: torch.Tensor, inner: Mapping[int, Any]) -> list[int]:
+    """The strides, with that of an axis of one point as if there were more: torch leaves it open."""
+    steps = list(tensor.stride())
+    over = _outside(tensor, inner)
+    reach = [tensor.shape[n] * s for n, s in enumerate(steps) if n not in (*inner, *over)]
+    return [
+        max(reach, default=1) if n in inner and tensor.shape[n] == 1 else step
+        for n, step in enumerate(steps)
+    ]
+
+
 def _resized(tensor: torch.Tensor, extents: Mapping[int, int]) -> torch.Tensor:
     """A tensor of the same order of axes in memory, with other extents."""
-    shape, strides = list(tensor.shape), list(tensor.stride())
+    shape, strides = list(tensor.shape), _steps(tensor, extents)
     for inner, extent in extents.items():
         for axis in _outside(tensor, {inner: extent}):
             strides[axis] = strides[axis] // max(1, tensor.shape[inner]) * extent

@@ -76,7 +76,7 @@ class KernelModel:
     def estimate(self, options: LaunchConfig) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
         # Most flags are nothing to the model.
-        key = _warped_by(options), options.num_stages
+        key = self._warped_by(options), options.num_stages
         if key not in self._estimates:
             known = constants_of(self.target)
             self._estimates[key] = estimate(self.load(options), self.target, known)
@@ -107,21 +107,21 @@ class KernelModel:
         )
 
     def _under(self, options: LaunchConfig) -> WarpedKernel:
-        key = _warped_by(options)
+        key = self._warped_by(options)
         if key not in self._warped:
             # Registers are the same for every order of axes.
-            of = options.num_warps, options.producer_sums, options.precision, options.matmul
+            of = (*key[:1], *key[2:])
             if of not in self._registers:
                 self._registers[of] = registers(self.kernel, options, self.target)
             own = self._registers[of]
             self._warped[key] = WarpedKernel(self.kernel, options, self.target, own)
         return self._warped[key]
 
-
-def _warped_by(options: LaunchConfig) -> Hashable:
-    """What a prediction depends on besides the depths of pipelines."""
-    o = options
-    return o.num_warps, o.reversed_axes, o.producer_sums, o.precision, o.matmul
+    def _warped_by(self, options: LaunchConfig) -> tuple[Hashable, ...]:
+        """What a prediction depends on besides the depths of pipelines."""
+        o, adds = options, self.kernel.body.has_loop_sums
+        produced = o.producer_warps and adds
+        return o.num_warps, o.reversed_axes, o.producer_sums, o.precision, o.matmul, produced
 
 
 def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:

@@ -162,7 +162,9 @@ def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int
     """
     nodes, elements = kernel.block.nodes, kernel.elements
     num_warps = options.num_warps
-    summed = {a: nodes[s].args[0] for s, a in kernel.deferred(num_warps).items()}
+    # A thread of a CUDA kernel adds up what it has itself.
+    deferred = {} if options.producer_warps else kernel.deferred(num_warps)
+    summed = {a: nodes[s].args[0] for s, a in deferred.items()}
     most = carried = 0
     for work in kernel.work(options):
         held = sum(elements[summed.get(a, a)] for a in work.accumulators)

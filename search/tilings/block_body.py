@@ -92,6 +92,21 @@ class BlockBody:
         )
 
     @cached_property
+    def handed_on(self) -> frozenset[int]:
+        """Loads whose registers the one value has that is made of them, as of queries that are
+        scaled.
+        """
+        return frozenset(
+            number
+            for number, (node, readers) in enumerate(zip(self._nodes, self.readers, strict=True))
+            if node.op == "load"
+            and len(readers) == 1
+            and self.kinds[readers[0]] == ELEMENTWISE
+            and readers[0] not in self.by_element
+            and self._nodes[readers[0]].dims == node.dims
+        )
+
+    @cached_property
     def dot_types(self) -> Mapping[int, DType]:
         """The type of the operands of each matmul."""
         return dot_types(self._block, self._scope.tensors)

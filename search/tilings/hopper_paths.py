@@ -32,7 +32,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 M = TypeVar("M", bound=StrEnum)
 # Warps of two warp groups.
-_TWO_GROUPS = 8
+TWO_GROUPS = 8
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +71,7 @@ def other_paths(
     if multiplies and options.uses_tma:
         modes = [None, *OverlapMode] if _rescales(block) else [None, OverlapMode.ON]
         yield from (replace(options, overlap=m) for m in modes if m is not options.overlap)
-    if multiplies and options.overlap and options.num_warps >= _TWO_GROUPS:
+    if multiplies and options.overlap and options.num_warps >= TWO_GROUPS:
         yield replace(options, ping_pong=not options.ping_pong)
     if options.producer_warps:
         if has_row_reductions(block):
@@ -96,7 +96,7 @@ def _staying(block: BlockGraph, options: LaunchConfig, target: Target, blocks: i
     """The number of blocks of a persistent kernel; 0 if it would not be one. With two or more
     consumer warp groups a block has an SM for itself.
     """
-    is_alone = options.num_warps >= _TWO_GROUPS and not block.cluster_dims
+    is_alone = options.num_warps >= TWO_GROUPS and not block.cluster_dims
     return target.sms if is_alone and blocks > target.sms else 0
 
 
@@ -110,7 +110,7 @@ def all_ahead(
             found,
             overlap=OverlapMode.ACROSS,
             rescaling=RescalingMode.LAZY,
-            ping_pong=options.num_warps >= _TWO_GROUPS,
+            ping_pong=options.num_warps >= TWO_GROUPS,
         )
     if is_uneven:
         found = replace(found, block_order=BlockOrder.LONGEST)

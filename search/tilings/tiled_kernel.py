@@ -240,6 +240,8 @@ class TiledKernel:
             return self._multiplications(position)
         if self._is_fused(position) or position in self.body.by_element:
             return 0
+        if position in self.body.handed_on:
+            return 0
         return self.elements[position]
 
     def _is_fused(self, position: int) -> bool:

@@ -10,6 +10,7 @@ import several_kernels
 from cuda_plans import cuda_plan
 
 from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.model.launches import (
     BackEnd,
     keeping_for_later,
@@ -122,13 +123,31 @@ def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> Non
     assert isinstance(block, BlockGraph)
     kernel = TiledKernel(Tiling(plan.ugraph.scope, block))
     options = list(launch_options(kernel, "cuda", target("h200")))
-    first, second, third = options[:3]
-    assert (first.block_order, first.rescaling) == ("longest", "lazy")
-    assert first.persistent_blocks == 0  # two blocks of five warps share an SM
-    assert [o.overlap for o in (first, second, third)] == ["across", "on", None]
-    assert all(o.producer_warps for o in (first, second, third))
-    wide = next(o for o in options if o.num_warps == 8)
-    assert (wide.persistent_blocks, wide.ping_pong) == (132, True)
+    first, second = options[:2]
+    for ahead in (first, second):
+        assert (ahead.block_order, ahead.rescaling) == ("longest", "lazy")
+        assert ahead.persistent_blocks == 0  # two blocks of five warps share an SM, and overlap
+    assert [o.overlap for o in options[:4]] == [None, "across", "on", None]
+    assert all(o.producer_warps for o in options[:4])
+    wide = [o for o in options if o.num_warps == 8][:2]
+    assert [(o.persistent_blocks, o.ping_pong) for o in wide] == [(132, True), (132, False)]
+    assert [o.overlap for o in wide] == ["across", None]
+
+
+@pytest.mark.parametrize(("columns", "first"), [(64, "across"), (128, "across"), (256, None)])
+def test_late_matmuls_come_first_where_sums_leave_them_room(
+    columns: int, first: str | None
+) -> None:
+    """Heads of Llama (64, 128) and Gemma (256): 128 rows fit two warp groups in all cases."""
+    spec = CAUSAL.replace("64", str(columns))
+    plan = cuda_plan(spec, CAUSAL_KERNEL.replace("q by 64", "q by 128"), 3)
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    kernel = TiledKernel(Tiling(plan.ugraph.scope, block))
+    choices = launch_options(kernel, "cuda", target("h200"))
+    options = next(o for o in choices if o.num_warps == 8)
+    assert (options.overlap, options.ping_pong) == (first, first is not None)
+    assert KernelModel(kernel, target("h200")).estimate(options).time_us < float("inf")
 
 
 def test_in_cuda_straight_code_without_products_may_have_one_warp() -> None:

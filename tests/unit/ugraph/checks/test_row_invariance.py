@@ -135,7 +135,7 @@ def test_each_row_is_the_same_among_any_number(plan, row, shared):
     axis = output.tensor.shape.index(program.sizes[row])
     everything = rows(range(most))
     assert np.isfinite(everything).all()
-    for count in (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 69):
+    for count in (1, 2, 15, 17, 31, 69):
         for first in (0, most - count):  # among the first, and at other places in their blocks
             some = rows(range(first, first + count))
             same = np.take(everything, range(first, first + count), axis)
