@@ -205,7 +205,7 @@ def _outside(tensor: torch.Tensor, inner: Mapping[int, Any]) -> tuple[int, ...]:
 
 
 def _steps(tensor: torch.Tensor, inner: Mapping[int, Any]) -> list[int]:
-    """The strides, with that of an axis of one point as if there were more: torch leaves it open."""
+    """The strides, with that of an axis of one point, which may be any, as if it had more."""
     steps = list(tensor.stride())
     over = _outside(tensor, inner)
     reach = [tensor.shape[n] * s for n, s in enumerate(steps) if n not in (*inner, *over)]

@@ -108,9 +108,9 @@ class EntryTables:
         in_parts: bool = False,
         is_sized: bool = False,
     ) -> Entry:
-        """Note and say, once, why no kernel serves the call; with ``strict``, and where the function
-        itself would break a promise (``invariant``), raise instead. A
-        function that cannot be a program may be served ``in_parts``.
+        """Note and say, once, why no kernel serves the call; with ``strict``, and where the
+        function itself would break a promise (``invariant``), raise instead. A function that cannot
+        be a program may be served ``in_parts``.
         """
         if self._options.strict or self._options.invariant:
             raise error

@@ -74,8 +74,8 @@ class Request:
     ``scheduler``    address of a farm that searches and compiles; without one this machine does
     ``trace``        writes every stage to a folder; by default there is none
     ``part``         the part of a program that this is about, in progress and trace
-    ``rows``         dimensions whose points are rows: only plans that compute each row the same way,
-                     bit by bit, however many there are; the fastest of them serves, also where the
+    ``rows``         dimensions whose points are rows: only plans that compute each row alike, bit
+                     by bit, however many there are; the fastest of them serves, also where the
                      program itself is faster
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 

@@ -1,4 +1,4 @@
-"""Row invariance: plans that compute each row the same way, bit by bit, however many rows there are.
+"""Row invariance: plans that compute each row alike, bit by bit, however many rows there are.
 
 Rows are the points of dimensions that no operator reduces over. A plan of this kind, with the
 numbers of rows as run-time sizes, is one text for all of them: tiles, loops, splits and MMA shapes
@@ -89,4 +89,3 @@ def _reasons_of_nodes(nodes: Iterable[Node], row: str) -> Iterator[str]:
             yield f"a {node.op} reduces over '{row}'"
         if isinstance(node.attr, Predicate) and row in node.attr.dims():
             yield f"a mask compares positions of '{row}', which decides over tiles to skip"
-

@@ -40,9 +40,7 @@ def with_kernel(*kernels):
 
 
 def adding():
-    stores = (
-        replace(n, op="store_add") if n.op == "store" else n for n in KERNEL.nodes
-    )
+    stores = (replace(n, op="store_add") if n.op == "store" else n for n in KERNEL.nodes)
     return with_kernel(replace(KERNEL, nodes=tuple(stores)))
 
 
