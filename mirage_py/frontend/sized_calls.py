@@ -108,10 +108,10 @@ def _is_same(program: Program, other: Program, sizes: Mapping[str, int]) -> bool
         return True
     if 1 not in sizes.values():
         return False
-    # Here and not above: the search is loaded when the first kernel is wanted.
-    from mirage_py.pipeline.sized_kernels import are_equal
+    # Here and not above: most functions have no need of it.
+    from mirage_py.verify.field_test.programs import compare_programs
 
-    return are_equal(program, other)
+    return compare_programs(program, other).equal
 
 
 def _dims(traced: TracedCall, axes: Sequence[DynamicAxis]) -> dict[str, str]:

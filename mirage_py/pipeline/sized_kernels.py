@@ -27,7 +27,6 @@ from mirage_py.ugraph.checks.run_time_sizes import why_fixed, with_run_time_size
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.verify.field_test.programs import compare_programs
 
 # (program at the sizes to tune for, its run-time dimensions, the function itself) -> a kernel
 SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
@@ -79,11 +78,6 @@ def sized_optimizer_for(
         return _runner(plan, report, "searched", against)
 
     return prepare
-
-
-def are_equal(program: Program, other: Program) -> bool:
-    """Whether two programs of the same inputs give the same, however they are spelt."""
-    return compare_programs(program, other).equal
 
 
 def _require_open(program: Program, dims: Sequence[str]) -> None:
