@@ -115,6 +115,15 @@ class Reference:
     def fmod(self, a: Pair, b: Pair) -> Pair:
         return self.keyed("fmod", a[0], b[0])
 
+    def bit_and(self, a: Pair, b: Pair) -> Pair:
+        return self.keyed("bit_and", a[0], b[0])
+
+    def shift_right(self, a: Pair, b: Pair) -> Pair:
+        return self.keyed("shift_right", a[0], b[0])
+
+    def e4m3(self, a: Pair) -> Pair:
+        return self.odd("e4m3", a)
+
     def log10(self, a: Pair) -> Pair:
         return self.div(self.log(a), self.log(self.number(10)))
 

@@ -21,7 +21,8 @@ REDUCTIONS = ("sum", "max")
 # Casts are transparent, and shifts are no part of programs.
 UNARY = named(lambda o: o.arity == 1 and o.over_field is not None and o.name != "cast")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-BINARY = ("add", "sub", "mul", "div", "pow", "fmod", "maximum", "minimum", *COMPARISONS)
+BITWISE = named(lambda o: o.is_bitwise)
+BINARY = ("add", "sub", "mul", "div", "pow", "fmod", *BITWISE, "maximum", "minimum", *COMPARISONS)
 TERNARY = ("where", "clamp")
 
 ARITY: dict[str, int] = {

@@ -113,7 +113,9 @@ def one_kernel(program: Program, tiles: Tiles, options: LaunchConfig | None = No
 # -- elementwise ---------------------------------------------------------------------------------
 
 _UNARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1)
-_BINARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2)
+_BINARY = tuple(
+    o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2 and not o.is_bitwise
+)
 _POSITIVE = ("pow", *named(lambda o: o.least > -np.inf))
 
 

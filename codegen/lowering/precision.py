@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.ugraph.ir.dtypes import BOOL, F16, F32, DType
+from mirage_py.ugraph.ir.dtypes import BOOL, F8E4M3, F16, F32, I32, DType
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
@@ -135,8 +135,8 @@ class _Caster:
             return (self.tensors[node.access.tensor].dtype,)
         if node.op == "matmul" and self.tiling.is_dot(number):
             return (self.dots[number], self.dots[number])
-        if node.op == "cast":
-            return (None,)
+        if node.op == "cast" or operator(node.op).is_bitwise:
+            return (None,) * len(node.args)
         if node.op == "where":
             return (BOOL if self.types[node.args[0]] == BOOL else F32, F32, F32)
         if node.op == "mul":
@@ -155,6 +155,9 @@ def dot_types(block: BlockGraph, tensors: Mapping[str, Tensor]) -> Mapping[int, 
     for number, node in enumerate(block.nodes):
         if node.op != "matmul":
             continue
+        if all(types[a] == F8E4M3 or block.nodes[a].op == "e4m3" for a in node.args):
+            found[number] = F8E4M3
+            continue
         loaded = [types[a] for a in node.args if types[a].is_half]
         computed = all(block.nodes[a].op != "load" for a in node.args)
         if loaded:
@@ -172,7 +175,7 @@ def _type_of(node: Node, tensors: Mapping[str, Tensor]) -> DType:
     if node.op == "cast":
         assert isinstance(node.attr, DType)
         return node.attr
-    return F32
+    return I32 if operator(node.op).is_bitwise else F32
 
 
 def _common_half(block: BlockGraph, tensors: Mapping[str, Tensor]) -> DType | None:

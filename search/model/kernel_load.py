@@ -26,7 +26,7 @@ from mirage_py.search.model.footprint import (
 )
 from mirage_py.search.tilings.tiled_kernel import Dot, SectionWork, TiledKernel
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.dtypes import F16, F32
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # An SM has four quarters, each with tensor cores and plain cores of its own.
@@ -200,7 +200,9 @@ def _section_load(
 
 def _duration(dot: Dot, options: LaunchConfig) -> float:
     """How much longer a matmul on tensor cores takes than one of halves."""
-    return 1.0 if dot.dtype != F32 else _TF32_DURATION * (3.0 if is_split(dot, options) else 1.0)
+    if dot.dtype != F32:
+        return dot.dtype.bytes / F16.bytes
+    return _TF32_DURATION * (3.0 if is_split(dot, options) else 1.0)
 
 
 def joined_warps(sides: Sequence[tuple[int, int]], num_warps: int) -> list[tuple[int, int]]:

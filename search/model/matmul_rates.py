@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from mirage_py.search.model.model_constants import ModelConstants
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
+from mirage_py.ugraph.ir.dtypes import F8E4M3, F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 
 # Of the rate of CUDA cores, what a library's matmul of float32 reaches.
 _VECTOR_SHARE = 0.7
+# Of the rate of halves, that of matmuls of two float8.
+_OF_BYTES = 2.0
 
 
 def fastest_rate(target: Target, dtype: DType, *, rounds: bool) -> float:
@@ -20,6 +22,8 @@ def fastest_rate(target: Target, dtype: DType, *, rounds: bool) -> float:
 
 def program_rate(program: Program, target: Target) -> float:
     """The fastest rate for any sum of products of a program."""
+    if any(t.dtype == F8E4M3 for t in program.inputs):
+        return _OF_BYTES * target.tensor_flops_per_us
     rounds = program.fp32_precision is not Fp32Precision.IEEE
     return fastest_rate(target, program.matmul_type, rounds=rounds)
 

@@ -368,6 +368,16 @@ def _sigmoid(x: Array) -> Array:
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def _e4m3(x: Array) -> Array:
+    """The nearest of all finite numbers; of two the one with the even last bit."""
+    codes = np.arange(127)
+    size = np.where(codes < 8, codes / 512.0, (8 + codes % 8) * 2.0 ** (codes // 8 - 10))
+    above = np.clip(np.searchsorted(size, np.abs(x)), 1, 126)
+    low, high = np.abs(x) - size[above - 1], size[above] - np.abs(x)
+    up = (high < low) | ((high == low) & (above % 2 == 0))
+    return np.where(np.isnan(x), x, np.copysign(size[np.where(up, above, above - 1)], x))
+
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
@@ -385,7 +395,9 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "sin": np.sin, "cos": np.cos, "atan": np.arctan, "log10": np.log10, "exp2": np.exp2,
     "floor": np.floor, "ceil": lambda x: -np.floor(-x), "trunc": np.fix, "round": np.round,
     "isnan": lambda x: np.not_equal(x, x), "isinf": lambda x: np.equal(np.abs(x), np.inf),
-    "fmod": np.fmod,
+    "fmod": np.fmod, "e4m3": _e4m3,
+    "bit_and": lambda x, y: 1.0 * np.bitwise_and(x.astype(np.int64), y.astype(np.int64)),
+    "shift_right": lambda x, y: np.floor(np.trunc(x) / 2.0 ** np.trunc(np.maximum(y, 0))),
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "maximum": np.maximum, "minimum": np.minimum, "shift": lambda x: x,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

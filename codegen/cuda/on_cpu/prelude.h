@@ -101,6 +101,13 @@ inline unsigned mul_bf16x2(unsigned a, unsigned b) {
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
 inline float rsqrt_fast(float x) { return 1.0f / sqrtf(x); }
+inline float nearest_e4m3(float x) {
+    float size = fminf(fabsf(x), 448.0f);
+    int exponent = max((__float_as_int(size) >> 23) - 127, -6);
+    float place = __int_as_float((exponent + 124) << 23);
+    float rounded = copysignf(rintf(size / place) * place, x);
+    return x != x ? x : rounded;
+}
 inline float max_nan(float a, float b) { return a != a || b != b ? __uint_as_float(0x7fffffffu) : fmaxf(a, b); }
 
 // --- threads, memory barriers

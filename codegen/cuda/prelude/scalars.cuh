@@ -21,3 +21,12 @@ __device__ __forceinline__ float max_nan(float a, float b) {
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
     return y;
 }
+
+// The nearest number of float8 e4m3; 448 for what is beyond.
+__device__ __forceinline__ float nearest_e4m3(float x) {
+    float size = fminf(fabsf(x), 448.0f);
+    int exponent = max((__float_as_int(size) >> 23) - 127, -6);
+    float place = __int_as_float((exponent + 124) << 23);
+    float rounded = copysignf(rintf(size / place) * place, x);
+    return x != x ? x : rounded;
+}

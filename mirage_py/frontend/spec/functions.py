@@ -83,6 +83,8 @@ FUNCTIONS: dict[str, Function] = {
     "min": Function("min(a, b)", 2, None, _folded("minimum")),
     "pow": Function("pow(x, exponent)", 2, 2, lambda b, args: power(b, args[0], args[1])),
     "fmod": Function("fmod(x, y)", 2, 2, _elementwise("fmod")),
+    "bit_and": Function("bit_and(x, y)", 2, 2, _elementwise("bit_and")),
+    "shift_right": Function("shift_right(x, bits)", 2, 2, _elementwise("shift_right")),
     "clamp": Function("clamp(x, low, high)", 3, 3, _clamp),
     "where": Function("where(condition, a, b)", 3, 3, _elementwise("where")),
 }

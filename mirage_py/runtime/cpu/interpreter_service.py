@@ -54,6 +54,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     _leave_out_waits()
     _stay_patched()
     _mend_bfloat16()
+    _mend_float8()
     _mend_loop_bounds()
     _compute_as_gpus()
     make_types_once()
@@ -195,6 +196,35 @@ def _compute_as_gpus() -> None:
     InterpreterBuilder.create_fmul = create_fmul
     InterpreterBuilder.create_fadd = fused(InterpreterBuilder.create_fadd, np.add)
     InterpreterBuilder.create_fsub = fused(InterpreterBuilder.create_fsub, np.subtract)
+
+
+@functools.cache
+def _mend_float8() -> None:
+    """Of floats of a byte Triton 3.6's interpreter rounds ties up and subnormal numbers down, and
+    wraps what is beyond; GPUs take the even one, and the largest number for what is beyond.
+    """
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    original = interpreter._convert_float  # noqa: SLF001
+    halves = {tl.float16: "float16", tl.bfloat16: "bfloat16", tl.float32: "float32"}
+    bytes_of = {tl.float8e4nv: "float8_e4m3fn", tl.float8e5: "float8_e5m2"}
+    names = {**halves, **bytes_of}
+
+    def convert(values: Any, have: Any, to: Any, rounding: Any) -> Any:
+        if not {have, to} <= {*names} or not {have, to} & {*bytes_of}:
+            return original(values, have, to, rounding)
+        import torch
+
+        source, result = (getattr(torch, names[t]) for t in (have, to))
+        wide = torch.frombuffer(bytearray(values.tobytes()), dtype=source).float()
+        if to in bytes_of:
+            limit = torch.finfo(result).max
+            wide = wide.clamp(-limit, limit)
+        bits = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}[result.itemsize]
+        return wide.to(result).view(bits).numpy().reshape(values.shape)
+
+    interpreter._convert_float = convert  # noqa: SLF001
 
 
 @functools.cache

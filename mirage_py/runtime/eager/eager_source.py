@@ -17,7 +17,7 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.eager.eager_patterns import Attention, Norm, Patterns, Softmax
 from mirage_py.runtime.eager.eager_views import Views, aligned, permuted
-from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, DType
+from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, I64, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.predicates import decided
@@ -201,9 +201,17 @@ class _Writer:
             return self._cast(args[0], node.attr)
         if node.op == "where":
             return self._where(node, [args[0], *map(self._as_number, args[1:])])
+        if operator(node.op).is_bitwise:
+            whole = [
+                f"{_atom(aligned(a.text, a.dims, node.dims))}.long()"
+                if a.scalar is None
+                else str(int(a.scalar))
+                for a in args
+            ]
+            return _Value(operator(node.op).torch.format(*whole), node.dims, I64)
         # Integers are compared as they are.
-        whole = [a.dtype is not None and not a.dtype.is_float and a.dtype != BOOL for a in args]
-        if node.op not in _COMPARISONS or not all(whole):
+        are_whole = [a.dtype is not None and not a.dtype.is_float and a.dtype != BOOL for a in args]
+        if node.op not in _COMPARISONS or not all(are_whole):
             args = [self._as_number(a) for a in args]
         if node.op in _WIDENED:
             args = [

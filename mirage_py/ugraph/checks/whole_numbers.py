@@ -157,6 +157,8 @@ def _bounds(
         return (value, value) if value.is_integer() else None
     if node.op in _ROUNDED:
         return args[0] if args[0] is not None else (-inf, inf)
+    if node.op == "bit_and":  # of whole numbers, whatever their size
+        args = [(-inf, inf) if a is None else a for a in args]
     known = [a for a in args if a is not None]
     if len(known) < len(args):
         return None
@@ -175,11 +177,25 @@ def _product(a: Bounds, b: Bounds) -> Bounds:
     return min(ends), max(ends)
 
 
+def _masked(a: Bounds, b: Bounds) -> Bounds | None:
+    """What has no bits beyond those of a mask that is not negative."""
+    ends = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0.0, min(ends)) if ends else None
+
+
+def _shifted(a: Bounds, b: Bounds) -> Bounds | None:
+    """Over a power of two, rounded down."""
+    if b[0] < 0 or inf in (*map(abs, a), b[1]):
+        return None
+    ends = [float(int(x) >> int(y)) for x in a for y in b]
+    return min(ends), max(ends)
+
+
 def _between(a: Bounds, b: Bounds) -> Bounds:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-_RULES: Mapping[str, Callable[..., Bounds]] = {
+_RULES: Mapping[str, Callable[..., Bounds | None]] = {
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (0.0, max(abs(a[0]), abs(a[1]))),
     "relu": lambda a: (max(a[0], 0.0), max(a[1], 0.0)),
@@ -187,6 +203,8 @@ _RULES: Mapping[str, Callable[..., Bounds]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,
+    "bit_and": _masked,
+    "shift_right": _shifted,
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "where": lambda c, a, b: _between(a, b),

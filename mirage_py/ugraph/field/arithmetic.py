@@ -98,6 +98,14 @@ class FieldOps(OrderedOps):
         """A keyed random function of both."""
         return self.keyed("fmod", a, b)
 
+    def bit_and(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """A keyed random function of both: a code is any number, and goes on as such."""
+        return self.keyed("bit_and", a, b)
+
+    def shift_right(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """A keyed random function of both."""
+        return self.keyed("shift_right", a, b)
+
     def cast(self, a: FieldArray, to: str) -> FieldArray:
         """The value itself, or a keyed random odd function for a type whose rounding shows."""
         return self.odd(f"cast {to}", a) if self.reading.is_opaque(to) else a

@@ -85,6 +85,10 @@ class Operator:
     # However small a change of its operand, the result may be another whole number; of one operand
     # it is one.
     jumps: bool = False
+    # It rounds to a code: the site may be neither moved nor left out; reports count them.
+    is_quantiser: bool = False
+    # Of whole numbers, in two's complement.
+    is_bitwise: bool = False
     # f(0) = 0, in kernels too; f(-infinity) = 0.
     keeps_zero: bool = False
     vanishes: bool = False

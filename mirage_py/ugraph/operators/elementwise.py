@@ -47,6 +47,17 @@ def _as_float(x: object) -> FloatArray:
     return np.asarray(x, dtype=np.float64)
 
 
+def _as_whole(x: FloatArray) -> Any:
+    return np.nan_to_num(np.asarray(x), posinf=0.0, neginf=0.0).astype(np.int64)
+
+
+def _e4m3(x: FloatArray) -> FloatArray:
+    """To 4 significant bits, 2^-9 at the least, by the place of the leading one."""
+    _, exponents = np.frexp(x)
+    place = np.maximum(exponents, -5) - 4
+    return _as_float(np.clip(np.ldexp(np.rint(np.ldexp(x, -place)), place), -448.0, 448.0))
+
+
 # What functions are through others, over any domain of numbers.
 
 
@@ -313,6 +324,12 @@ _row(
     has_out=True, aten=("round.default",),
 )  # fmt: skip
 _row(
+    "e4m3", 1, 2, _e4m3, about="The nearest number of float8_e4m3fn; 448 for what is beyond.",
+    parity="odd", rises=True, is_quantiser=True, ulps=0, keeps_zero=True,
+    torch="torch.clamp({0}, -448.0, 448.0).to(torch.float8_e4m3fn).float()",
+    triton="tl.cast(tl.cast({0}, tl.float8e4nv), tl.float32)", c="nearest_e4m3({0})",
+)  # fmt: skip
+_row(
     "isnan", 1, 1, lambda x: _as_float(np.isnan(x)), about="Whether x is not a number.",
     is_keyed=True, is_ordered=True, is_fresh=True, over_field=_truth_of("isnan"), ulps=0,
     steepest=0.0, keeps_zero=True, vanishes=True, torch="torch.isnan({}).float()",
@@ -350,6 +367,18 @@ _row(
     "fmod", 2, 8, np.fmod, about="The remainder of x / y, of the sign of x.", is_keyed=True,
     is_fresh=True, is_partial=True, jumps=True, ulps=4, rounds="operand",
     torch="torch.fmod({}, {})", c="fmodf({0}, {1})", has_out=True, branches=True,
+)  # fmt: skip
+_row(
+    "bit_and", 2, 1, lambda x, y: _as_float(_as_whole(x) & _as_whole(y)), is_keyed=True,
+    about="The bits that two whole numbers have both.", is_fresh=True,
+    is_bitwise=True, ulps=0, torch="torch.bitwise_and({}, {})",
+    triton="tl.cast({0}, tl.int32) & tl.cast({1}, tl.int32)", c="(int){0} & (int){1}",
+)  # fmt: skip
+_row(
+    "shift_right", 2, 1, lambda x, y: _as_float(_as_whole(x) >> np.clip(_as_whole(y), 0, 63)),
+    about="A whole number over 2^y, rounded down.", is_keyed=True, is_fresh=True, is_bitwise=True,
+    ulps=0, torch="torch.bitwise_right_shift({}, {})",
+    triton="tl.cast({0}, tl.int32) >> tl.cast({1}, tl.int32)", c="(int){0} >> (int){1}",
 )  # fmt: skip
 _row(
     "maximum", 2, 1, np.maximum, about="The larger of two.", commutative=True, is_ordered=True,

@@ -185,6 +185,17 @@ def _fmod(a: Interval, b: Interval) -> Interval:
     return enclosed(mid, np.where(certain, 0.0, found.rad), (a, b))
 
 
+def _of_bits(row: Operator) -> Callable[[Interval, Interval], Interval]:
+    """What is known of exact operands alone."""
+
+    def meaning(a: Interval, b: Interval) -> Interval:
+        assert row.over_floats is not None
+        certain = (a.rad == 0) & (b.rad == 0)
+        return enclosed(row.over_floats(a.mid, b.mid), np.where(certain, 0.0, np.inf), (a, b))
+
+    return meaning
+
+
 def _gentle(row: Operator) -> Callable[[Interval], Interval]:
     """A function that is nowhere steeper than its row says."""
 
@@ -241,5 +252,6 @@ _MEANINGS: Mapping[str, Callable[..., Interval]] = {
     "log1p": lambda a: _log(add(a, exact(np.ones((1,))))),
     "pow": _pow,
     "fmod": _fmod,
+    **{o.name: _of_bits(o) for o in all_operators() if o.is_bitwise},
     **{o.name: _by_traits(o) for o in all_operators() if o.rises or o.steepest is not None},
 }

@@ -36,7 +36,8 @@ def test_no_operator_is_missing(dtype):
     cases = [c for c in CASES if c.dtype == dtype]
     named = {op for c in cases for ops in c.operators.values() for op in ops}
     # A kernel loads what a program reads at other indices.
-    assert [o.name for o in all_operators() if o.name not in named] == ["read"]
+    apart = [o.name for o in all_operators() if o.name not in named and not o.is_bitwise]
+    assert apart == ["read"]
     for case in cases:
         there = dict.fromkeys(in_kernel(case))
         assert [o for ops in case.operators.values() for o in ops if o not in there] == []

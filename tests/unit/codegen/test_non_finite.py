@@ -28,7 +28,9 @@ from mirage_py.ugraph.text.text_form import parse_ugraph
 NAN, INF = float("nan"), float("inf")
 SPECIAL = np.array([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, -3.0, 1e30, -1e30])
 UNARY = [o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1]
-BINARY = [o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2]
+BINARY = [
+    o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2 and not o.is_bitwise
+]
 
 
 def eager(program: Program, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators, named
 
 TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-6}
-POSITIVE = ("pow", *named(lambda o: o.least > -np.inf))
+POSITIVE = ("pow", *named(lambda o: o.least > -np.inf or o.is_bitwise))
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 

@@ -66,6 +66,8 @@ def operands_of(row: Operator) -> list[np.ndarray]:
         args = [np.clip(np.abs(args[0]), 1e-3, 1e3), np.clip(args[1], -4.0, 4.0)]
     if row.name == "where":
         args[0] = (args[0] > 0).astype(np.float64)
+    if row.is_bitwise:
+        args = [np.rint(np.clip(args[0], -4e4, 4e4)), np.rint(np.clip(np.abs(args[1]), 0, 15))]
     args = [a.astype(np.float32).astype(np.float64) for a in args]
     size = np.abs(floats(row, *args))
     fits = (size < 1e37) & ((size > 1e-37) | (size == 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lower.lowering import INTEGERS, Lowering
+from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, INTEGERS, Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
@@ -86,9 +86,12 @@ def cast(t: Lowering, x: NamedArray, to: torch.dtype | None, operand: int = 0) -
         return t.apply("ne", x, 0.0)
     if to in INTEGERS:
         return _whole(t, x, have, to)
+    if to is torch.float8_e4m3fn:
+        return _quantised(t, x, have)
     if to not in _DIGITS:
         raise t.refuse(f"the type {to} is not supported", repair="use float16, bfloat16 or float32")
-    if have is torch.bool or _holds(t, x, to):
+    # Both floats of a byte are numbers of either half type.
+    if have is torch.bool or have in BYTE_FLOATS or _holds(t, x, to):
         return x
     return NamedArray(t.builder.cast(x.node, _dtype(to)), x.axes)
 
@@ -102,6 +105,35 @@ def _holds(t: Lowering, x: NamedArray, to: torch.dtype) -> bool:
         return max(-bounds[0], bounds[1]) <= 1 << _DIGITS[to]
     node = t.builder.nodes[x.node]
     return node.op == "load" and t.builder.inputs[node.access.tensor].dtype is _dtype(to)
+
+
+def _quantised(t: Lowering, x: NamedArray, have: torch.dtype) -> NamedArray:
+    """A rounding site: over a field the code is an unknown function of what is rounded."""
+    limit = torch.finfo(torch.float8_e4m3fn).max
+    if not have.is_floating_point or not _is_within(t, x.node, limit):
+        raise t.refuse(
+            f"{have} as torch.float8_e4m3fn is not supported here",
+            why=f"torch has NaN for what is out of range, kernels {limit:g}",
+            repair=f"clamp the values to {limit:g} on both sides first",
+        )
+    return t.apply("e4m3", x)
+
+
+def _is_within(t: Lowering, node: int, limit: float) -> bool:
+    """Whether a value was clamped to a range on both sides."""
+    sides = {"maximum": False, "minimum": False}
+    found = t.builder.nodes[node]
+    while found.op in sides or found.op == "cast":
+        bounds = [t.builder.nodes[a].attr for a in found.args if t.builder.nodes[a].op == "const"]
+        if found.op != "cast" and not bounds:
+            return False
+        if found.op in sides:
+            sides[found.op] |= all(isinstance(b, float) and abs(b) <= limit for b in bounds)
+        rest = [a for a in found.args if t.builder.nodes[a].op != "const"]
+        if not rest:
+            return False
+        found = t.builder.nodes[rest[0]]
+    return all(sides.values())
 
 
 def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:

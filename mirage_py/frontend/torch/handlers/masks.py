@@ -81,9 +81,27 @@ def bitwise_not(t: Lowering, x: NamedArray) -> NamedArray:
 
 @handles("bitwise_and.Tensor", "__and__.Tensor")
 def bitwise_and(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
-    """x & y, of truth values."""
-    _refuse_integers(t)
+    """x & y, of truth values or whole numbers."""
+    if t.result_dtype() is not torch.bool:
+        return t.apply("bit_and", x, y)
     return logical_and(t, x, y)
+
+
+@handles("bitwise_and.Scalar", "__and__.Scalar")
+def bitwise_and_number(t: Lowering, x: NamedArray, y: int) -> NamedArray:
+    """x & y, of whole numbers."""
+    return t.apply("bit_and", x, y)
+
+
+@handles(
+    "__rshift__.Scalar",
+    "__rshift__.Tensor",
+    "bitwise_right_shift.Tensor",
+    "bitwise_right_shift.Tensor_Scalar",
+)
+def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
+    """x >> y, of whole numbers."""
+    return t.apply("shift_right", x, y)
 
 
 @handles("bitwise_or.Tensor", "__or__.Tensor")

@@ -56,7 +56,7 @@ def _other_type(kind: torch.dtype) -> tuple[str, str]:
     if kind is torch.float64:
         return "kernels accumulate in float32", "convert it to float32"
     if kind.is_floating_point:
-        why = f"kernels read floats of 16 and 32 bits; this one has {kind.itemsize * 8}"
+        why = "of floats of a byte kernels read float8_e4m3fn and float8_e5m2"
         return why, "convert it outside the function, as in x.to(torch.float16) * scale"
     return (
         "of integers kernels read int8, int16, int32, int64 and uint8",

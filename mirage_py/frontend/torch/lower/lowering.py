@@ -182,4 +182,6 @@ def program_dtype(kind: torch.dtype) -> DType | None:
 
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_STORED = (torch.float16, torch.bfloat16, torch.float32, *INTEGERS, torch.bool)
+# Floats of a byte: kernels read and write them as they are, and round to the first alone.
+BYTE_FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
+_STORED = (torch.float16, torch.bfloat16, torch.float32, *BYTE_FLOATS, *INTEGERS, torch.bool)
