@@ -76,6 +76,16 @@ def attention_peers(program_name: str) -> dict[str, Call]:
     return found
 
 
+def prompt_peers(window: int | None) -> dict[str, Call]:
+    """What runs causal attention with grouped heads, whole or in a ``window``."""
+    prepared = Prepared()
+    form = Form(causal=True, window=window, grouped=True)
+    if window is not None:
+        return {"flash_window": _flash_window(form), "flex": _flex(form)}
+    backends = [b for b in _BACKENDS.items() if _may_run(form, b[1])]
+    return {name: _sdpa(form, backend, prepared) for name, backend in backends}
+
+
 def _may_run(form: Form, backend: SDPBackend) -> bool:
     if form.cap is not None:
         return False

@@ -19,6 +19,9 @@ from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Values a thread holds besides tiles: addresses, masks, loop state.
 _BASE_REGISTERS = 40
+# The same of a warp group that a producer feeds: 16 warps of attention have 112 registers a thread
+# (128 rows of 64 columns, 64 keys), and none is spilt.
+_FED_REGISTERS = 24
 _MIN_COPY_BYTES = 4
 _SCRATCH_BYTES_PER_WARP = 512
 WARP_GROUP_ROWS = 64
@@ -162,8 +165,10 @@ def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int
     """
     nodes, elements = kernel.block.nodes, kernel.elements
     num_warps = options.num_warps
-    # A thread of a CUDA kernel adds up what it has itself.
-    deferred = {} if options.producer_warps else kernel.deferred(num_warps)
+    # Behind a producer a thread adds up what it has itself, and has few addresses.
+    is_fed = options.producer_warps and kernel.body.has_loop_sums
+    base = _FED_REGISTERS if is_fed else _BASE_REGISTERS
+    deferred = {} if is_fed else kernel.deferred(num_warps)
     summed = {a: nodes[s].args[0] for s, a in deferred.items()}
     most = carried = 0
     for work in kernel.work(options):
@@ -172,7 +177,7 @@ def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int
         most = max(most, carried + held + work.largest + parts)
         # After the loop a deferred sum shrinks to what it reduces to.
         carried += sum(elements[a] for a in work.accumulators)
-    return _BASE_REGISTERS + most // (32 * num_warps)
+    return base + most // (32 * num_warps)
 
 
 def _operand_elements(dot: Dot, options: LaunchConfig) -> tuple[int, int]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from math import inf
 
+from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.search.model.cost_model import KernelModel
-from mirage_py.search.model.launches import BackEnd, usual_options
+from mirage_py.search.model.launches import BackEnd, fed, usual_options
 from mirage_py.search.rank.forms import Form, form_of
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
@@ -149,4 +150,9 @@ def _run_bytes(kernel: TiledKernel) -> int:
 
 
 def _usual_us(model: KernelModel) -> float:
-    return min(model.estimate(options).time_us for options in usual_options(model.kernel))
+    usual = tuple(usual_options(model.kernel))
+    found = min(model.estimate(options).time_us for options in usual)
+    if found < inf or model.target.capability != COPY_ENGINE or not model.kernel.dots:
+        return found
+    # Fed by a producer, a thread needs fewer registers.
+    return min(model.estimate(fed(options)).time_us for options in usual)
