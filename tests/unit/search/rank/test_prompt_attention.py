@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.ablation.prefill_plans import Cell, family, variants
 
+from benchmarks.ablation.prefill_plans import Cell, family, variants
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.plan import Plan
