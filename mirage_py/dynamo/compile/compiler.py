@@ -148,6 +148,13 @@ class GraphCompiler:
             add_to_report(lines, self.options, self.target)
 
     def _planned(self, module: GraphModule) -> Plan:
+        plan = self._served(module, parts=True)
+        # A larger region that nothing serves leaves none: its products alone may be served.
+        if all(entry.served.kernel is not None for _, _, entry in plan.rows):
+            return plan
+        return max(plan, self._served(module, parts=False), key=_saved_us)
+
+    def _served(self, module: GraphModule, *, parts: bool) -> Plan:
         found = cut(
             module.graph,
             self.target,
@@ -155,6 +162,7 @@ class GraphCompiler:
             rest_tunes=self.options.rest == "inductor" and self.options.effort == "full",
             min_gain=self.options.min_gain,
             float64=self.options.on_cpu == "reference",
+            parts=parts,
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
         entries = self._entries(found.regions, graphs)
@@ -192,6 +200,12 @@ class GraphCompiler:
         # Kernels are measured on real tensors, and their programs are nobody's trace.
         with _disable_current_modes(), no_python_dispatcher():
             return call.prepare(layouts_of(values))
+
+
+def _saved_us(plan: Plan) -> float:
+    """What the model expects the regions to save that something serves."""
+    rows = [row for row in plan.rows if row[2].served.kernel is not None]
+    return sum(times * region.gain_us for region, times, _ in rows)
 
 
 def _distinct(

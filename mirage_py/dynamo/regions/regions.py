@@ -84,25 +84,29 @@ def cut(
     rest_tunes: bool = False,
     min_gain: float = 0.05,
     float64: bool = False,
+    parts: bool = True,
 ) -> Cut:
-    """The cheapest cut over all orders tried; between equals the first."""
+    """The cheapest cut over all orders tried; between equals the first. Without ``parts`` nothing
+    that a product made is read in parts (rotary positions) in its region.
+    """
     facts = classify(graph, float64=float64)
     best: tuple[float, Cut] | None = None
     for flow in flows(graph, facts):
-        cost, regions = _cheapest(flow, Costs(flow, target, rest_fuses, min_gain, rest_tunes))
+        costs = Costs(flow, target, rest_fuses, min_gain, rest_tunes)
+        cost, regions = _cheapest(flow, costs, Place.PARTS if parts else Place.SAME)
         if best is None or cost < best[0] - 1e-9:
             best = cost, Cut(facts, tuple(e.node for e in flow.elements), regions)
     assert best is not None
     return best[1]
 
 
-def _cheapest(flow: Flow, costs: Costs) -> tuple[float, tuple[Region, ...]]:
+def _cheapest(flow: Flow, costs: Costs, place: Place) -> tuple[float, tuple[Region, ...]]:
     """Dynamic programming over the places between elements: the cost, and the regions."""
     count = len(flow.elements)
     best = [0.0] + [inf] * count
     chosen: list[tuple[int, bool]] = [(0, False)] * (count + 1)
     for start in range(count):
-        for end, rest_us, region_us in _runs(flow, costs, start):
+        for end, rest_us, region_us in _runs(flow, costs, start, place):
             for cost, is_region in ((rest_us, False), (region_us, True)):
                 if best[start] + cost < best[end] - 1e-9:
                     best[end] = best[start] + cost
@@ -117,13 +121,15 @@ def _cheapest(flow: Flow, costs: Costs) -> tuple[float, tuple[Region, ...]]:
     return best[count], tuple(reversed(found))
 
 
-def _runs(flow: Flow, costs: Costs, start: int) -> list[tuple[int, float, float]]:
+def _runs(
+    flow: Flow, costs: Costs, start: int, place: Place
+) -> list[tuple[int, float, float]]:
     """Every run from a place: where it ends, its cost outside and as a region (infinity: none)."""
     first = flow.elements[start]
     if first.facts.kind == LEFT:
         return [(start + 1, 0.0, inf)]
     found = []
-    run = _Run(flow, start)
+    run = _Run(flow, start, place)
     plain = True
     for end in range(start + 1, len(flow.elements) + 1):
         element = flow.elements[end - 1]
@@ -183,11 +189,12 @@ class _Run:
     have the same rows, and columns that one grid goes over, where they stand side by side; and sums
     over rows stand apart from whatever works on one row. ``made`` says of each member that it is
     more than a copy of what is outside and no matmul is before it: products of many rows and
-    columns read none of these.
+    columns read none of these. ``place`` is where what a product of few rows made may be read.
     """
 
-    def __init__(self, flow: Flow, start: int) -> None:
+    def __init__(self, flow: Flow, start: int, place: Place) -> None:
         self._flow = flow
+        self._place = place
         self._start = start
         self._weight = 0
         self._busy: dict[Node, bool] = {}
@@ -236,7 +243,7 @@ class _Run:
             return False
         # In parts a product of few rows is one for each part, and else it is computed twice.
         few = prod(self._rows or ()) <= MANY_ROWS
-        allowed = Place.PARTS if few else Place.SAME
+        allowed = self._place if few else Place.SAME
         return self._weight <= _MAX_BESIDE and all(r.place <= allowed for r in busy)
 
     def _same_grid(self, element: Element) -> bool:
