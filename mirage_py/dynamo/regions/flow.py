@@ -19,6 +19,7 @@ from mirage_py.dynamo.regions.nodes import (
     ATTENTION,
     CONSTANT,
     LEFT,
+    POSITION,
     PRODUCT,
     SYMBOL,
     VIEW,
@@ -138,7 +139,12 @@ def flows(graph: torch.fx.Graph, facts: Mapping[Node, Facts]) -> tuple[Flow, ...
 
 
 def _is_element(node: Node, facts: Facts) -> bool:
-    return node.op == "call_function" and facts.kind not in (SYMBOL, VIEW, CONSTANT)
+    return node.op == "call_function" and facts.kind not in (
+        SYMBOL,
+        VIEW,
+        CONSTANT,
+        POSITION,
+    )
 
 
 def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
@@ -167,7 +173,7 @@ def _sources(node: Node, facts: Mapping[Node, Facts]) -> list[tuple[Node, Place]
     kind = facts[node].kind
     if kind in (CONSTANT, SYMBOL) or node.op in ("output", "get_attr"):
         return []
-    if kind != VIEW:
+    if kind not in (VIEW, POSITION):
         return [(node, Place.SAME)]
     # Of several results of an operator each is one.
     place = Place.SAME if node.target is operator.getitem else place_of_reads(node)

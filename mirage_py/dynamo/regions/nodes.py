@@ -19,10 +19,11 @@ from mirage_py.frontend.torch.lower.lowering import program_dtype
 from mirage_py.frontend.torch.lower.refusals import refusal
 from mirage_py.reasons import Code, Reason, reason
 
-# Kinds. Nodes of the first three cost nothing and belong wherever they are needed.
+# Kinds. Nodes of the first four cost nothing and belong wherever they are needed.
 SYMBOL = "symbol"  # a size: an integer, not a tensor
 VIEW = "view"  # shares memory with its operand
 CONSTANT = "constant"  # depends on no input: positions, masks, numbers
+POSITION = "position"  # made of constants and single integers: how long a cache is, masks of it
 POINTWISE = "pointwise"
 REDUCTION = "reduction"
 PRODUCT = "product"
@@ -38,6 +39,12 @@ _WEIGHTS = {
     "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
 }  # fmt: skip
 _ATTENTION_WEIGHT = 8
+# What makes positions of others, and masks.
+_COUNTING = ("add", "sub", "rsub", "mul", "clamp", "maximum", "minimum", "_to_copy")
+_CHOOSING = (
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "bitwise_and",
+    "bitwise_or", "bitwise_not", "where", "masked_fill", "scalar_tensor",
+)  # fmt: skip
 _LOOK_UPS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _JOINING = ("cat", "stack")
 _PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -163,6 +170,8 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
         return Facts(CONSTANT)
     if row.aliases:
         return Facts(VIEW, bytes=_bytes(node))
+    if _is_position(node, tensors, known):
+        return Facts(POSITION)
     weight = _WEIGHTS.get(base_name(node), 1)
     size = _bytes(node)
     if row.family == "contractions":
@@ -174,6 +183,26 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
         return Facts(ATTENTION, None, size, _attention_flops(node), _ATTENTION_WEIGHT)
     is_reduction = row.family in ("reductions", "normalisations", "losses")
     return Facts(REDUCTION if is_reduction else POINTWISE, None, size, 0.0, weight)
+
+
+def _is_position(node: Node, operands: Sequence[Node], known: Mapping[Node, Facts]) -> bool:
+    name, (made,) = base_name(node), tensors_of(node)[:1] or (None,)
+    if made is None or name not in (*_COUNTING, *_CHOOSING):
+        return False
+    if name in _COUNTING and (made.numel() != 1 or made.dtype.is_floating_point):
+        return False
+    return all(known[n].kind == CONSTANT or _holds_position(n, known) for n in operands)
+
+
+def _holds_position(node: Node, known: Mapping[Node, Facts]) -> bool:
+    """Whether it is one integer, or made of such."""
+    while known[node].kind == VIEW and node.target is not operator.getitem:
+        node = node.all_input_nodes[0]
+    if known[node].kind in (POSITION, CONSTANT):
+        return True
+    (value, *others) = tensors_of(node) or (None,)
+    is_integer = value is not None and value.dtype in (torch.int32, torch.int64)
+    return is_integer and not others and prod(shape_of(value)) == 1
 
 
 def _keeps_integers(node: Node) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mirage_py.dynamo.regions.nodes import CONSTANT, VIEW, Facts, shape_of, tensors_of
+from mirage_py.dynamo.regions.nodes import CONSTANT, POSITION, VIEW, Facts, shape_of, tensors_of
 from mirage_py.dynamo.regions.regions import Region
 
 
@@ -60,7 +60,7 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
 def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, None]) -> bool:
     """Whether a node that the region reads is made in it: a constant, or a view of a tensor."""
     if facts[node].kind != VIEW:
-        return facts[node].kind == CONSTANT
+        return facts[node].kind in (CONSTANT, POSITION)
     whole = node.all_input_nodes[0]
     # One of several results of an operator outside is an input as it is.
     part = node.target is operator.getitem and facts[whole].kind != VIEW
@@ -80,7 +80,8 @@ def _reshaped(
     for node in region.nodes:
         for operand in node.all_input_nodes:
             whole = _whole(operand, facts)
-            if whole not in inside and facts[whole].kind != CONSTANT and tensors_of(operand):
+            is_made = facts[whole].kind in (CONSTANT, POSITION)
+            if whole not in inside and not is_made and tensors_of(operand):
                 read.setdefault(whole, []).append(operand)
     found: dict[Node, Node] = {}
     for whole, views in read.items():

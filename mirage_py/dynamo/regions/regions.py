@@ -121,9 +121,7 @@ def _cheapest(flow: Flow, costs: Costs, place: Place) -> tuple[float, tuple[Regi
     return best[count], tuple(reversed(found))
 
 
-def _runs(
-    flow: Flow, costs: Costs, start: int, place: Place
-) -> list[tuple[int, float, float]]:
+def _runs(flow: Flow, costs: Costs, start: int, place: Place) -> list[tuple[int, float, float]]:
     """Every run from a place: where it ends, its cost outside and as a region (infinity: none)."""
     first = flow.elements[start]
     if first.facts.kind == LEFT:

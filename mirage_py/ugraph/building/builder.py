@@ -146,6 +146,8 @@ class ProgramBuilder:
     def index(self, expr: IndexExpr) -> int:
         """The value of an index expression as a number."""
         expr = ix.simplify(expr, self.sizes)
+        if expr.op == "const":
+            return self.const(float(expr.value))
         return self._node("index", (), expr, expr.dims())
 
     def mask(self, predicate: Predicate) -> int:
