@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.regions.nodes import base_name
 from mirage_py.dynamo.regions.region_graph import region_graph
-from mirage_py.dynamo.regions.region_program import TensorLayout, region_program
+from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
 from mirage_py.dynamo.regions.regions import Cut, cut, left_alone
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.dynamo.serve.region_call import Service
 from mirage_py.reasons import Code, Reason
 from mirage_py.targets import target
 
@@ -204,6 +209,39 @@ def layer(
     h = F.rms_norm(x, (2048,))
     q, k, v = ((h @ w.t()).view(1, 1, -1, 64).transpose(1, 2) for w in weights)
     return rotary(q), rotary(k), v
+
+
+def test_a_region_with_rotary_positions_that_nothing_serves_is_tried_without(traced: Trace):
+    def serve(program: RegionProgram, own: Any) -> Service:
+        rotates = any(n.op == "where" for n in program.program.nodes)
+        return Service(None if rotates else own, Reason(Code.SAVES_NOTHING))
+
+    weights = [half(width, 2048) for width in (2048, 512, 512)]
+    module = traced(layer, half(1, 1, 2048), half(1, 1, 64), half(1, 1, 64), *weights)
+    compiler = GraphCompiler(BackendOptions(target="h200"), H200, serve)
+    assert compiler.fused("inference", module) is not module
+    (served,) = (r for r, _, entry in compiler.plans[-1].rows if entry.served.kernel is not None)
+    shown = [base_name(n) for n in served.nodes]
+    assert shown.count("mm") == 3
+    assert "cat" not in shown
+
+
+def test_masks_of_positions_are_made_where_they_are_read(traced: Trace):
+    def attention(q: Any, k: Any, v: Any, at: Any, keep: Any, *, padded: bool) -> torch.Tensor:
+        seen = torch.arange(1024, device=q.device) <= torch.arange(1, device=q.device) + at
+        seen = seen & keep if padded else seen
+        return torch.softmax((q @ k.transpose(1, 2)).masked_fill(~seen, -math.inf), -1) @ v
+
+    made = half(16, 1, 64), half(16, 1024, 64), half(16, 1024, 64)
+    at = torch.zeros((), dtype=torch.int64, device="meta")
+    keep = torch.zeros((1, 1, 1024), dtype=torch.bool, device="meta")
+    for padded in (False, True):
+        found = cut_of(traced(partial(attention, padded=padded), *made, at, keep))
+        (region,) = (r for r in found.regions if any(base_name(n) == "bmm" for n in r.nodes))
+        inputs = region_graph(region, found.facts).inputs
+        is_read = [n for n in inputs if n.meta["val"].numel() == 1]
+        assert len(is_read) == (0 if padded else 1)
+        assert any(n.meta["val"].dtype is torch.bool for n in inputs) == padded
 
 
 def test_rotary_positions_are_in_the_kernel_of_queries_keys_and_values(traced: Trace):
