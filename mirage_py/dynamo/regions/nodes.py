@@ -186,10 +186,11 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
 
 
 def _is_position(node: Node, operands: Sequence[Node], known: Mapping[Node, Facts]) -> bool:
-    name, (made,) = base_name(node), tensors_of(node)[:1] or (None,)
-    if made is None or name not in (*_COUNTING, *_CHOOSING):
+    name, made = base_name(node), tensors_of(node)
+    if len(made) != 1 or name not in (*_COUNTING, *_CHOOSING):
         return False
-    if name in _COUNTING and (made.numel() != 1 or made.dtype.is_floating_point):
+    counts = prod(shape_of(made[0])) == 1 and not made[0].dtype.is_floating_point
+    if name in _COUNTING and not counts:
         return False
     return all(known[n].kind == CONSTANT or _holds_position(n, known) for n in operands)
 
@@ -200,9 +201,9 @@ def _holds_position(node: Node, known: Mapping[Node, Facts]) -> bool:
         node = node.all_input_nodes[0]
     if known[node].kind in (POSITION, CONSTANT):
         return True
-    (value, *others) = tensors_of(node) or (None,)
-    is_integer = value is not None and value.dtype in (torch.int32, torch.int64)
-    return is_integer and not others and prod(shape_of(value)) == 1
+    values = tensors_of(node)
+    are_integers = all(v.dtype in (torch.int32, torch.int64) for v in values)
+    return are_integers and [prod(shape_of(v)) for v in values] == [1]
 
 
 def _keeps_integers(node: Node) -> bool:
