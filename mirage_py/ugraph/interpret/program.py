@@ -79,17 +79,19 @@ def evaluate_at(
     inputs: Mapping[str, A],
     meaning: Meaning[A],
     points: Mapping[str, tuple[int, int] | NDArray[np.int64]],
+    overrides: Mapping[int, A] | None = None,
 ) -> dict[str, Sample[A]]:
     """The outputs at some positions of their dimensions only; reductions run over everything.
 
     ``points`` gives for a dimension the interval ``(start, stop)`` or a list of positions; other
-    dimensions are taken whole. A few rows and columns of a large product cost little.
+    dimensions are taken whole. A few rows and columns of a large product cost little. ``overrides``
+    gives nodes a full-rank value at those points instead of computing it.
     """
     order = tuple(program.sizes)
     spans = {d: _span(program, d, where) for d, where in points.items()}
     frame = Frame.whole(program.sizes).moved(spans)
     tasks = [(o.node, _restricted(program, o.node, tuple(spans))) for o in program.outputs]
-    values = _evaluate(program, inputs, meaning, tasks, spans, {})
+    values = _evaluate(program, inputs, meaning, tasks, spans, overrides or {})
     samples: dict[str, Sample[A]] = {}
     for result, task in zip(program.outputs, tasks, strict=True):
         window: Window[A] = Window(result.index, order, meaning)

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.data_flow import cone
@@ -22,6 +22,7 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.evaluate.labels import label_ranges
+from mirage_py.verify.evaluate.windows import windows
 from mirage_py.verify.evaluate.work import FLOAT_PRICES, program_work
 from mirage_py.verify.numerical_check.input_changes import EXPONENTIALS, Change, Changes, Probe
 from mirage_py.verify.numerical_check.input_roles import additive_masks, inputs_below, subtractions
@@ -273,4 +274,8 @@ def _largest_beside(
     if program_work(built, prices=FLOAT_PRICES) > _MOST_WORK:
         return None
     given = {name: arrays[name].dense() for name in builder.inputs}
-    return evaluate_program(built, given, FloatMeaning())["largest"]
+    found = np.empty(built.outputs[0].tensor.shape)
+    for window in windows(built):
+        sample = evaluate_at(built, given, FloatMeaning(), window)["largest"]
+        found[sample.elements] = sample.values
+    return found

@@ -20,6 +20,7 @@ from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import named
 from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.evaluate.first_stage import first_stage
 from mirage_py.verify.evaluate.windows import first_window
 from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
@@ -88,8 +89,9 @@ class Probe:
         self._program = program
         self._base = base
         self._shapes = {n: np.broadcast_to(np.zeros(()), x.shape) for n, x in base.items()}
-        self._safe = add_safe_shifts(program)
+        safe = add_safe_shifts(program)
         # A part is enough: an element elsewhere that overflows is judged as an overflow.
+        self._safe = first_stage(safe, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or safe
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
 
     def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
@@ -106,7 +108,8 @@ class Probe:
     def logits(self, changes: Changes) -> float:
         """The largest magnitude of what an exponential is applied to; 0 where there is none."""
         meaning = self._meaning(changes)
-        evaluate_at(self._program, self._shapes, meaning, self._window)
+        part = first_stage(self._program, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or self._program
+        evaluate_at(part, self._shapes, meaning, first_window(part, _PROBED_ELEMENTS))
         return meaning.logits
 
     def _fits(self, changes: Changes) -> bool:

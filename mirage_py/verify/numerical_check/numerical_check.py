@@ -28,12 +28,14 @@ from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.element_types import underflow_step
+from mirage_py.verify.evaluate.first_stage import first_stage
 from mirage_py.verify.evaluate.windows import (
     LEAST_WINDOWS,
     Points,
     affordable_windows,
     at_a_time,
     scattered,
+    windows,
 )
 from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
@@ -142,17 +144,20 @@ def reference(
         t.name: rounded_input(_given(arrays[t.name]), t.dtype, held_to) for t in program.inputs
     }
 
+    stage = first_stage(safe)
+    given = {} if stage is None else _reduced_values(stage, inputs, meaning, threads)
     tensors = [o.tensor for o in program.outputs]
     # Memory that nothing is written to is none.
     values = {t.name: np.empty(t.shape) for t in tensors}
     errors = {t.name: np.empty(t.shape) for t in tensors}
-    found = affordable_windows(safe, max_work, max_elements, seed)
+    # What is given is of all of the outputs.
+    found = [{}] if given else affordable_windows(safe, max_work, max_elements, seed)
     written: dict[int, dict[str, tuple[NDArray[np.int64], ...]]] = {}
 
     def evaluate(number: int, window: Points) -> None:
         if deadline is not None and number >= LEAST_WINDOWS and time.monotonic() > deadline:
             return
-        samples = evaluate_at(safe, inputs, meaning, window)
+        samples = evaluate_at(safe, inputs, meaning, window, given)
         for name, sample in samples.items():
             values[name][sample.elements] = sample.values.value
             errors[name][sample.elements] = _known(sample.values)
@@ -169,6 +174,36 @@ def reference(
             values[t.name] = places[t.name].taken(values[t.name])
             errors[t.name] = places[t.name].taken(errors[t.name])
     return Reference(values, errors, places)
+
+
+def _reduced_values(
+    stage: Program, inputs: Mapping[str, Rounded], meaning: RoundingMeaning, threads: int
+) -> dict[int, Rounded]:
+    """The outputs of a first stage, full-rank, by the numbers of their nodes."""
+    shapes = {
+        o.tensor.name: tuple(stage.sizes[d] if d in o.dims else 1 for d in stage.dim_names)
+        for o in stage.outputs
+    }
+    values = {o.tensor.name: np.empty(o.tensor.shape) for o in stage.outputs}
+    errors = {o.tensor.name: np.zeros(o.tensor.shape) for o in stage.outputs}
+    exact = dict.fromkeys(values, True)
+
+    def evaluate(window: Points) -> None:
+        for name, sample in evaluate_at(stage, inputs, meaning, window).items():
+            values[name][sample.elements] = sample.values.value
+            if sample.values.error is not None:
+                errors[name][sample.elements] = sample.values.error
+                exact[name] = False
+
+    found = list(windows(stage))
+    with ThreadPoolExecutor(at_a_time(stage, found[0], threads)) as pool:
+        list(pool.map(evaluate, found))
+    return {
+        int(name): Rounded(
+            values[name].reshape(shape), None if exact[name] else errors[name].reshape(shape)
+        )
+        for name, shape in shapes.items()
+    }
 
 
 def _known(found: Rounded) -> FloatArray:
