@@ -9,6 +9,7 @@ import torch
 
 import mirage_py
 from mirage_py.reasons import Server
+from mirage_py.runtime.eager.eager_source import torch_function
 
 pytestmark = pytest.mark.gpu
 
@@ -44,6 +45,37 @@ def test_the_fastest_of_all_serves_now_and_from_the_cache(
     assert served[0].by is served[1].by
     # Eager goes through memory some ten times, torch.compile once.
     assert served[0].by is not Server.EAGER
+
+
+def gated(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(x @ w + b)
+
+
+def test_both_modes_of_torch_compile_are_raced_for_products_too():
+    shapes = ((64, 512), (512, 1024), (1024,))
+    program = mirage_py.trace(gated, *(torch.randn(s).bfloat16() for s in shapes))
+    result = mirage_py.optimize(program, budget=25.0)
+    print(result.record["peers"], result.record["seconds_of"])  # noqa: T201
+    peers = {peer["name"]: peer["time_us"] for peer in result.record["peers"]}
+    assert sorted(peers) == sorted(SERVERS)
+    assert result.record["late"] == []
+    assert result.best.time_us <= min(us for us in peers.values() if us) / 0.98
+
+
+def routed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    weights, chosen = torch.topk(torch.softmax(x @ w, -1, dtype=torch.float32), 2)
+    return weights.to(x.dtype), chosen
+
+
+def test_numbers_that_a_half_type_does_not_have_do_not_stop_eager():
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(s, generator=draw).bfloat16() for s in ((32, 64), (64, 16))]
+    program = mirage_py.trace(routed, *inputs)
+    inputs = [x.cuda() for x in inputs]
+    weights, chosen = torch_function(program)(*inputs)
+    right = routed(*inputs)
+    torch.testing.assert_close(weights, right[0], rtol=2e-2, atol=2e-2)
+    assert (chosen == right[1]).float().mean() > 0.9
 
 
 def scaled(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:

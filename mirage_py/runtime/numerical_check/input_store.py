@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.layouts import write_once
 from mirage_py.runtime.timing.timing import rotation_sets
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.numerical_check.float_case import EagerError
 from mirage_py.verify.numerical_check.input_changes import kept_as
 from mirage_py.verify.numerical_check.numerical_check import Reference
 from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
@@ -62,9 +63,9 @@ class InputStore:
             if tensor.name in reference.places:
                 self._save(name, "places", tensor, reference.places[tensor.name].flat)
 
-    def write_eager(self, name: str, errors: Sequence[float]) -> None:
-        """Keep the relative error of each output as eager PyTorch computes it."""
-        write_text(self.folder / name / _EAGER, json.dumps(list(errors)))
+    def write_eager(self, name: str, errors: Sequence[EagerError]) -> None:
+        """Keep how far off each output is as eager PyTorch computes it."""
+        write_text(self.folder / name / _EAGER, json.dumps([astuple(e) for e in errors]))
 
     def inputs(self, name: str, device: torch.device) -> tuple[torch.Tensor, ...]:
         """The input tensors of a set, in the layout that the program says."""
@@ -90,13 +91,13 @@ class InputStore:
             },
         )
 
-    def read_eager(self, name: str) -> list[float] | None:
-        """The relative error of each output of eager PyTorch; None if it did not run."""
+    def read_eager(self, name: str) -> list[EagerError] | None:
+        """How far off each output of eager PyTorch is; None if it did not run."""
         try:
-            found: list[float] = json.loads((self.folder / name / _EAGER).read_bytes())
+            found = json.loads((self.folder / name / _EAGER).read_bytes())
         except FileNotFoundError:
             return None
-        return found
+        return [EagerError(*values) for values in found]
 
     def _save(self, name: str, role: str, tensor: Tensor, array: NDArray[Any]) -> None:
         path = self._path(name, role, tensor)

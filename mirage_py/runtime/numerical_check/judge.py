@@ -22,6 +22,7 @@ from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.numerical_check.float_case import (
     SPREAD,
     Case,
+    EagerError,
     Element,
     Finding,
     FloatEvidence,
@@ -150,13 +151,13 @@ class DeviceJudge:
             for o in program.outputs
         ]
 
-    def errors(self, outputs: Sequence[torch.Tensor]) -> list[float]:
-        """The relative error of each output."""
+    def of_eager(self, outputs: Sequence[torch.Tensor]) -> list[EagerError]:
+        """How far eager PyTorch's outputs are off."""
         pairs = zip(self._cases, outputs, strict=True)
-        return [case.finding(output)[0] for case, output in pairs]
+        return [EagerError.of(*case.finding(output)) for case, output in pairs]
 
     def evidence(
-        self, outputs: Sequence[torch.Tensor], eager: Sequence[float] | None
+        self, outputs: Sequence[torch.Tensor], eager: Sequence[EagerError] | None
     ) -> FloatEvidence:
         """What the outputs are found to be, beside the ``eager`` errors of PyTorch if it ran."""
         found = []
@@ -179,7 +180,7 @@ def judge_there(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...])
 def add_eager(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...]) -> None:
     """Keep how far from the reference of a set eager PyTorch is, which gave these outputs."""
     judge = _judge(store.folder, store.program, name, outputs[0].device)
-    store.write_eager(name, judge.errors(outputs))
+    store.write_eager(name, judge.of_eager(outputs))
 
 
 def forget() -> None:

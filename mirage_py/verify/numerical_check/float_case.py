@@ -101,6 +101,29 @@ class Finding:
     fault: Reason | None
 
 
+@dataclass(frozen=True, slots=True)
+class EagerError:
+    """How far eager PyTorch's output is off: the norm of its error over that of the reference, and
+    its ``row_excess`` where it does not pass itself, else 0.
+    """
+
+    error: float
+    row_excess: float
+
+    @classmethod
+    def of(cls, error: float, found: Finding) -> EagerError:
+        """From what was found of its output."""
+        is_far = found.fault is not None and found.fault.code is Code.TOO_FAR
+        return cls(error, found.row_excess if is_far else 0.0)
+
+    def is_as_far(self, error: float, found: Finding) -> bool:
+        """Whether a result that is too far off is about as close as eager, which is so too."""
+        if found.fault is None or found.fault.code is not Code.TOO_FAR:
+            return False
+        close = error <= _EAGER_FACTOR * self.error
+        return close and found.row_excess <= _EAGER_FACTOR * self.row_excess
+
+
 class Case:
     """One output and its reference, wherever their arrays lie.
 
@@ -124,15 +147,17 @@ class Case:
         """Whether most of what is compared says something."""
         return 2 * self.said >= self.checked
 
-    def evidence(self, error: float, finding: Finding, eager_error: float | None) -> FloatEvidence:
+    def evidence(self, error: float, finding: Finding, eager: EagerError | None) -> FloatEvidence:
         """From an error, what was found of the elements, and eager's error."""
         fault = finding.fault
-        if eager_error is not None:
-            fault = fault or self._eager_fault(error, eager_error)
+        if eager is not None:
+            if eager.is_as_far(error, finding):
+                fault = None
+            fault = fault or self._eager_fault(error, eager.error)
         return FloatEvidence(
             max_rel_error=error,
             bound=self.bound,
-            eager_rel_error=eager_error,
+            eager_rel_error=None if eager is None else eager.error,
             passed=fault is None,
             reason=fault,
             nonfinite=self.nonfinite,
@@ -222,9 +247,14 @@ class OutputCase(Case):
         if whole.shape != shape:
             return wrong_shape(self.tensor, whole.shape, shape)
         values = self._taken(whole)
-        of_eager = None if eager is None else self.error(eager)
         error = self._relative(self._distance(values))
-        return self.evidence(error, self._finding(values), of_eager)
+        return self.evidence(error, self._finding(values), self._of_eager(eager))
+
+    def _of_eager(self, eager: FloatArray | None) -> EagerError | None:
+        if eager is None:
+            return None
+        found = self._finding(self._taken(np.asarray(eager, np.float64)))
+        return EagerError.of(self.error(eager), found)
 
     def error(self, values: FloatArray) -> float:
         """The relative error of an output of the right shape."""

@@ -26,11 +26,12 @@ from mirage_py.ugraph.ir.dtypes import BF16, F16
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.numerical_check import periodic_input
-from mirage_py.verify.numerical_check.float_case import FloatEvidence
+from mirage_py.verify.numerical_check.float_case import EagerError, FloatEvidence
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import (
     MAX_REFERENCE_WORK,
     Reference,
+    cases,
     judge,
 )
 
@@ -145,10 +146,36 @@ def test_farther_from_the_truth_than_eager(store: InputStore):
     # Beside an eager that happened to be exact, what rounding allows is too much.
     there = DeviceJudge(PROGRAM, known, CPU)
     off = torch.from_numpy(known["Y"] * (1 + 2.0**-6))
-    assert there.errors((torch.from_numpy(known["Y"]),)) == [0.0]
-    found = there.evidence((off,), [0.0])
+    exact = there.of_eager((torch.from_numpy(known["Y"]),))
+    assert exact == [EagerError(0.0, 0.0)]
+    found = there.evidence((off,), exact)
     assert not found.passed
     assert found.reason.code is Code.WORSE_THAN_EAGER
+
+
+def test_as_far_from_the_truth_as_eager(store: InputStore):
+    known = store.read_reference("random")
+    there = DeviceJudge(PROGRAM, known, CPU)
+    (here,) = cases(PROGRAM, known)
+    draw = np.random.default_rng(0)
+
+    def off(share: float) -> np.ndarray:
+        return known["Y"] + share * here.allowed * draw.choice((-1.0, 1.0), size=known["Y"].shape)
+
+    eager, within, wrong = off(5.0), off(0.9), off(5.0)
+    wrong[5, 7] += 20 * here.allowed.mean()
+    for one, other, passes in (
+        (off(6.0), eager, True),
+        (off(11.0), eager, False),
+        (wrong, eager, False),
+        (np.where(wrong == wrong[5, 7], np.nan, wrong), eager, False),
+        (off(1.1), within, False),
+    ):
+        of_eager = there.of_eager((torch.from_numpy(other),))
+        found = there.evidence((torch.from_numpy(one),), of_eager)
+        assert found.passed is passes
+        assert here.judge(one, other).passed is passes
+        assert found.excess > 1.0
 
 
 def test_an_output_without_axes():
