@@ -182,7 +182,8 @@ def _of_tensors(node: Node, tensors: Mapping[str, str]) -> Node:
     attr = node.attr
     if not isinstance(attr, Access):
         return node
-    return replace(node, attr=Access(tensors[attr.tensor], attr.index))
+    tensor = attr.tensor and tensors[attr.tensor]  # a value that is read again has no name
+    return replace(node, attr=Access(tensor, attr.index))
 
 
 def _renamed_kernel(kernel: Kernel, names: EmittedNames) -> Kernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from keyword import iskeyword
 
@@ -23,9 +24,12 @@ from mirage_py.codegen.text.names import TRITON, EmittedNames, emitted_names, re
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_ugraph
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 PLANS: dict[str, Callable[[], Plan]] = {
     "rms": rms_plan,
@@ -224,6 +228,18 @@ def test_names_stay_distinct():
         found = [*names.tensors.values(), *names.dims.values(), *names.kernels.values()]
         assert len({*found}) == len(found)
         assert all(name.isascii() and name.isidentifier() and not iskeyword(name) for name in found)
+
+
+def test_a_program_that_reads_what_it_computed_is_renamed():
+    b = ProgramBuilder("read")
+    b.dim("i", 6), b.dim("j", 5)
+    b.input("X", (6, 5), F32)
+    held = b.stored(b.apply("exp", b.load("X", ("i", "j"))))
+    b.output("Y", b.read(held, (ix.dim("i") * -1 + 5, ix.dim("j"))), ("i", "j"), F32)
+    plan = Plan(UGraph(b.build(), ()), ())
+    names = replace(emitted_names(plan.ugraph, TRITON), tensors={"X": "x", "Y": "y"})
+    program = renamed_plan(plan, names).ugraph.program
+    assert [n.access.tensor for n in program.nodes if n.op in ("load", "read")] == ["x", ""]
 
 
 def test_what_the_launcher_needs_has_the_names_of_the_plan():
