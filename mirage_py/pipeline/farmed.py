@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mirage_py.cache.cached_results import Question, cached_artifact, keep
+from mirage_py.cache.cached_results import Question, cached_artifact, is_late, keep
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import CompileError, FormatError, InputError
 from mirage_py.pipeline.pipeline import Request, question_of, run
@@ -76,7 +76,7 @@ def optimise_there(question: Question, request: Request, *, cache: bool = True) 
     found = stored_result(question.program, held)
     if found is None:
         raise FormatError("the farm's answer is no report")
-    if cache:
+    if cache and not is_late(report):
         ResultCache().put(
             question.target, question.key, program=held.program, plan=plan, report=report
         )
