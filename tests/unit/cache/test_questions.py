@@ -32,6 +32,9 @@ def test_a_result_of_another_cost_model_is_searched_again(
     request = Request("h200", "triton", "none")
     question = question_of(PROGRAM, request)
     result = optimize(PROGRAM, target="h200", backend="triton", effort="none")
+    # One that lacks a baseline, which was still compiling, is searched again as well.
+    keep(question, replace(result, record={**result.record, "late": ["compile"]}))
+    assert cached_result(question) is None
     keep(question, result)
     found = cached_result(question)
     assert found is not None
