@@ -11,6 +11,7 @@ from mirage_py.search.networks.egraph import EGraph
 from mirage_py.search.networks.extract import extract
 from mirage_py.search.networks.folding import folding
 from mirage_py.search.networks.greedy import greedy
+from mirage_py.search.networks.groups import fewer_groups
 from mirage_py.search.networks.kernels import selection_us
 from mirage_py.search.networks.parts import ChangedPart, changed_parts
 from mirage_py.search.networks.problem import reachable
@@ -84,7 +85,7 @@ def optimize_network(
     bounds, costs = limits or Limits(), NetworkCosts(target)
     folded = folding()
     given = by_rules(program) if substitutions is None else substitutions
-    rules = (*folded, *(rule for rule in given if not rule.merges))
+    rules = (*folded, *fewer_groups(), *(rule for rule in given if not rule.merges))
     egraph = EGraph()
     add_program(egraph, program)
     found = Saturation(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
-from mirage_py.errors import InputError
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import Graph, Value
+from mirage_py.search.networks.groups import merged_weight
 from mirage_py.search.partial.layout import Layout, Move, layout_after
 
 
@@ -87,7 +87,8 @@ class Recipe:
         if self.copies > 1:
             found[0] = _copied(builder, found[0], self.copies)
         if self.merged > 1:
-            found[1] = _merged(builder, found[1], node["groups"], self.merged)
+            shape = builder.type_of(found[1]).shape
+            found[1] = merged_weight(builder.apply, found[1], shape, node["groups"], self.merged)
         return found[::-1] if self.swapped else found
 
 
@@ -134,24 +135,6 @@ def _copied(builder: GraphBuilder, x: Value, copies: int) -> Value:
     apart = builder.apply("reshape", x, shape=(rows, 1, channels, *rest))
     wide = builder.apply("expand", apart, shape=(rows, copies, channels, *rest))
     return builder.apply("reshape", wide, shape=(rows, copies * channels, *rest))
-
-
-def _merged(builder: GraphBuilder, w: Value, groups: int, merged: int) -> Value:
-    """A weight of groups for fewer ones: zeros for the channels that a group did not read."""
-    if groups % merged:
-        raise InputError(f"{groups} groups are no multiple of {merged}")
-    rows, channels, *rest = builder.type_of(w).shape
-    none = (0,) * len(rest)
-    shape = (groups // merged, merged, rows // groups, channels, *rest)
-    apart = builder.apply("reshape", w, shape=shape)
-    blocks: list[Value] = []
-    for n in range(merged):
-        part = builder.apply("slice", apart, axis=1, start=n, stop=n + 1)
-        before = (0, 0, 0, n * channels, *none)
-        after = (0, 0, 0, (merged - 1 - n) * channels, *none)
-        blocks.append(builder.apply("pad", part, before=before, after=after))
-    whole = builder.apply("concat", *blocks, axis=1)
-    return builder.apply("reshape", whole, shape=(rows, merged * channels, *rest))
 
 
 def work(graph: Graph, *, step: int = 1) -> int:

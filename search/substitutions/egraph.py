@@ -142,6 +142,11 @@ class EGraph:
         """Every place where a left side stands."""
         yield from self._all(rule.left, (), {}, {})
 
+    def matches_of(self, rule: Rewrite, node: Node) -> Iterator[Match]:
+        """Every way in which a node, which need not be there, is the root of a left side."""
+        for values, bound in self._node(rule.left[0], node, {}, {}):
+            yield Match(values, bound, ())
+
     def _all(
         self,
         patterns: tuple[Expr, ...],

@@ -8,8 +8,10 @@ reported once: where inputs of a sort are met in order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import combinations, product
 
 import numpy as np
@@ -18,19 +20,21 @@ from mirage_py.axioms.substitutions.expression import Attr, Expr
 from mirage_py.search.substitutions.arithmetic import PRIME, Array, applied
 from mirage_py.search.substitutions.universe import Tree, Universe
 
-_COMMUTE = ("add", "mul")
+COMMUTE = ("add", "mul")
 _ONE = ("relu", "transpose", "split", "enlarge", "max_pool", "avg_pool")
 
 
 @dataclass(slots=True)
 class Value:
-    """A graph with one output: its last operator, operands by number, and what it evaluates to."""
+    """A graph with one output: its last operator, operands by number, and what it evaluates to.
+
+    The array is kept of graphs that others are built on.
+    """
 
     op: str
     attrs: tuple[Attr, ...]
     args: tuple[int, ...]
     shape: tuple[Tree, ...]
-    operators: frozenset[int]
     array: Array | None
 
 
@@ -45,12 +49,15 @@ class Enumeration:
         self._known: dict[tuple[object, ...], int] = {}
         self._splits: dict[tuple[object, ...], int] = {}
         self._levels: list[list[int]] = [[]]
+        self._operators: dict[int, frozenset[int]] = {}
         self._made_of: dict[frozenset[int], list[int]] = {}
+        self._starts = [0]
         random = np.random.Generator(np.random.PCG64(seed))
         for name, shape in universe.inputs:
             array = random.integers(0, PRIME, [self.length(t) for t in shape])
             self._levels[0].append(len(self.values))
-            value = Value("input", (name,), (), shape, frozenset(), array)
+            value = Value("input", (name,), (), shape, array)
+            self._operators[len(self.values)] = frozenset()
             self._known[self._key(value)] = len(self.values)
             self.values.append(value)
 
@@ -58,9 +65,19 @@ class Enumeration:
         """Enumerate."""
         for count in range(1, self.universe.most + 1):
             self._levels.append([])
+            self._starts.append(len(self.values))
             for op, attrs in self.universe.operators:
                 for args in self._operands(op, count):
                     self._try(op, attrs, args, count)
+
+    def level(self, number: int) -> int:
+        """How many operators a value has."""
+        return bisect_right(self._starts, number) - 1
+
+    def at(self, level: int) -> range:
+        """The values of so many operators."""
+        ends = [*self._starts[1:], len(self.values)]
+        return range(self._starts[level], ends[level])
 
     # -- shapes -----------------------------------------------------------------------------------
 
@@ -68,9 +85,10 @@ class Enumeration:
         """How long an axis is."""
         return self.sizes[tree] if isinstance(tree, str) else sum(map(self.length, tree))
 
-    def _shape(
+    def shape(
         self, op: str, attrs: tuple[Attr, ...], of: Sequence[tuple[Tree, ...]]
     ) -> tuple[Tree, ...] | None:
+        """The shape of an operator's result; None where it has none for its operands."""
         first = of[0]
         match op:
             case "add" | "mul":
@@ -117,7 +135,7 @@ class Enumeration:
             for right in range(count):
                 for a, b in self._pairs(left, right, count - 1):
                     # That they commute is a rule among graphs of one operator.
-                    if op not in _COMMUTE or a <= b or not self.values[b].shape or count == 1:
+                    if op not in COMMUTE or a <= b or not self.values[b].shape or count == 1:
                         yield a, b
 
     def _pairs(self, left: int, right: int, whole: int) -> Iterator[tuple[int, int]]:
@@ -127,54 +145,64 @@ class Enumeration:
         elif right == whole:
             yield from ((a, b) for b in self._levels[right] for a in self._within(b, left))
         elif left + right >= whole:
-            of = self.values
+            of = self._operators
             for a, b in product(self._levels[left], self._levels[right]):
-                if len(of[a].operators | of[b].operators) == whole:
+                if len(of[a] | of[b]) == whole:
                     yield a, b
 
     def _within(self, whole: int, count: int) -> list[int]:
         """Values of a number of operators, all of them among those of another value."""
         if not count:
             return self._levels[0]
-        parts = combinations(sorted(self.values[whole].operators), count)
+        parts = combinations(sorted(self._operators[whole]), count)
         return [n for part in parts for n in self._made_of.get(frozenset(part), ())]
 
     def _try(self, op: str, attrs: tuple[Attr, ...], args: tuple[int, ...], count: int) -> None:
         of = [self.values[a] for a in args]
-        shape = self._shape(op, attrs, [v.shape for v in of])
+        shape = self.shape(op, attrs, [v.shape for v in of])
         if shape is None:
             return
-        number = len(self.values)
-        own: frozenset[int] = frozenset((number,))
+        number, first = len(self.values), 0
         if op == "split":
-            own = frozenset((self._splits.setdefault((attrs[0], args), number),))
-        operators = own.union(*(v.operators for v in of))
-        first = 0
-        if op == "split":
+            self._splits.setdefault((attrs[0], args), number)
             first = self.length(of[0].shape[int(str(attrs[0]))][0])
         arrays = [v.array for v in of]
         array = applied(op, attrs, arrays, first, self.sizes)  # type: ignore[arg-type]
-        value = Value(op, attrs, args, shape, operators, array)
+        value = Value(op, attrs, args, shape, array)
         self.built += 1
-        key = self._key(value)
-        known = self._known.setdefault(key, number)
+        known = self._known.setdefault(self._key(value), number)
         self.values.append(value)
-        if known != number:
-            value.array = None
-            self.equal.append((known, number))
-        elif count < self.universe.most:
+        if known == number and count < self.universe.most:
             self._levels[count].append(number)
-            self._made_of.setdefault(operators, []).append(number)
-        else:
-            value.array = None
+            self._operators[number] = self.operators(number)
+            self._made_of.setdefault(self._operators[number], []).append(number)
+            return
+        value.array = None
+        if known != number:
+            self.equal.append((known, number))
+
+    def operators(self, number: int) -> frozenset[int]:
+        """The operators of a value, by the numbers of their values; parts of one split are one."""
+        found = self._operators.get(number)
+        if found is not None:
+            return found
+        value = self.values[number]
+        own = number
+        if value.op == "split":
+            own = self._splits[value.attrs[0], value.args]
+        return self.joint(value.args) | {own}
+
+    def joint(self, numbers: Sequence[int]) -> frozenset[int]:
+        """The operators of several values."""
+        return frozenset[int]().union(*map(self.operators, numbers))
 
     def _key(self, value: Value) -> tuple[object, ...]:
         assert value.array is not None
-        return value.array.shape, value.array.tobytes()
+        return _fingerprint(value.array)
 
     def known(self, array: Array) -> int | None:
         """The first value that evaluates to this."""
-        return self._known.get((array.shape, array.tobytes()))
+        return self._known.get(_fingerprint(array))
 
     def is_canonical(self, args: Sequence[int]) -> bool:
         """Whether inputs of one sort are met in their order."""
@@ -202,22 +230,27 @@ class Enumeration:
         value = self.values[number]
         of = tuple(map(self.expression, value.args))
         if value.op == "input":
-            return Expr("input", (value.attrs[0], tuple(map(_flat, value.shape))))
+            return Expr("input", (value.attrs[0], tuple(map(flat, value.shape))))
         attrs = value.attrs
         if value.op == "split":
             attrs = (*attrs, split_sizes(self.values[value.args[0]].shape, int(str(attrs[0]))))
         return Expr(value.op, attrs, of)
 
 
+def _fingerprint(array: Array) -> tuple[object, ...]:
+    return array.shape, blake2b(array.tobytes(), digest_size=16).digest()
+
+
 def split_sizes(shape: tuple[Tree, ...], axis: int) -> tuple[tuple[str, ...], ...]:
     """The two parts of an axis that was joined."""
     tree = shape[axis]
     assert isinstance(tree, tuple)
-    return _flat(tree[0]), _flat(tree[1])
+    return flat(tree[0]), flat(tree[1])
 
 
-def _flat(tree: Tree) -> tuple[str, ...]:
-    return (tree,) if isinstance(tree, str) else sum(map(_flat, tree), ())
+def flat(tree: Tree) -> tuple[str, ...]:
+    """The parts of an axis in their order."""
+    return (tree,) if isinstance(tree, str) else sum(map(flat, tree), ())
 
 
 def _convolved(

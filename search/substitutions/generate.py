@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirage_py.axioms.substitutions.expression import (
     ANY,
@@ -32,7 +32,7 @@ from mirage_py.errors import InputError
 from mirage_py.search.substitutions.egraph import EGraph, Rewrite
 from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
 from mirage_py.search.substitutions.instances import differs
-from mirage_py.search.substitutions.polynomials import LAWS, Polynomial, polynomial
+from mirage_py.search.substitutions.reductions import Reductions, Renamings
 from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
@@ -49,30 +49,22 @@ class Found:
     certificates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     seen: dict[tuple[Expr, ...], None] = field(default_factory=dict)
-    _follow: bool = False
+    # What tests alone confirm: no rules, but what follows from them is not tried again.
+    tested: list[Rule] = field(default_factory=list)
 
     def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
         """Take a rule into the database."""
-        rule = Rule(str(len(self.rules) + 1), left, right, TESTED if proof is None else PROVED)
+        rule = Rule(str(len(self.rules) + 1), left, right, PROVED)
         self.rules.append(rule)
-        if proof is not None:
-            self.certificates[rule.name] = proof
-
-    @property
-    def follow(self) -> bool:
-        """Whether sums and products are known to commute, associate and distribute."""
-        if not self._follow:
-            rewrites = rewrites_of([r for r in self.rules if is_pointwise(*r.left)], (1,))
-            self._follow = all(saturated((a, b), rewrites).are_equal(a, b) for a, b in LAWS)
-        return self._follow
+        self.certificates[rule.name] = proof
 
     def rewrites_for(self, universe: Universe) -> list[Rewrite]:
-        """The proved rules as they apply to what a universe has."""
+        """The rules, and what only tests confirm, as they apply to what a universe has."""
         rank = max(len(shape) for _, shape in universe.inputs)
         names = {op for op, _ in universe.operators} | {"input"}
         axes = {attrs[0] for op, attrs in universe.operators if op == "concat"}
-        proved = [r for r in self.rules if r.status == PROVED]
-        known = [r for r in proved if all(x.op in names for x in nodes(*r.left, *r.right))]
+        every = (*self.rules, *self.tested)
+        known = [r for r in every if all(x.op in names for x in nodes(*r.left, *r.right))]
         return [
             rewrite
             for rewrite in rewrites_of(known, (rank,))
@@ -125,7 +117,7 @@ def without_implied(found: Found) -> list[Rule]:
     """
     kept = list(found.rules)
     order = sorted(
-        (r for r in found.rules if len(r.left) == 1 and r.status == PROVED),
+        (r for r in found.rules if len(r.left) == 1),
         key=lambda r: (-max(r.size), len(inputs(*r.right)), -int(r.name)),
     )
     for rule in order:
@@ -139,57 +131,90 @@ def without_implied(found: Found) -> list[Rule]:
     return kept
 
 
+class Pair(NamedTuple):
+    """Equal graphs, the second one with its number."""
+
+    number: int
+    left: Expr
+    right: Expr
+
+
 # -- graphs with one output ----------------------------------------------------------------------
 
 
 def _singles(enumeration: Enumeration, found: Found) -> int:
-    """Equal graphs, the smaller ones first, and of one size those of more inputs: what these leave
-    apart in an e-graph of both becomes a rule.
+    """Equal graphs, the smaller ones first, and of one size those of more inputs: what known rules
+    do not lead to, in one graph after the other or in an e-graph, becomes a rule.
     """
-    values = enumeration.values
-    groups: dict[tuple[int, int], dict[int, list[Expr]]] = {}
-    lefts: dict[int, Expr] = {}
+    renamings = Renamings(enumeration)
     seen: dict[tuple[Expr, ...], None] = {}
-    normal: dict[Expr, Polynomial] = {}
-    for first, other in enumeration.equal:
-        left = lefts.setdefault(first, enumeration.expression(first))
-        right = enumeration.expression(other)
-        name = renamed((left, right))
-        if name in seen or not {*inputs(left)} <= {*inputs(right)}:
-            continue
-        seen[name] = None
-        if found.follow and polynomial(left, normal) == polynomial(right, normal):
-            continue
-        size = max(len(values[n].operators) for n in (first, other))
-        group = groups.setdefault((size, -len(inputs(right))), {})
-        group.setdefault(first, []).append(right)
-    rewrites = found.rewrites_for(enumeration.universe)
-    for key in sorted(groups):
-        for first, others in groups[key].items():
-            for begin in range(0, len(others), _TOGETHER):
-                together = others[begin : begin + _TOGETHER]
-                rewrites = _within(lefts[first], together, found, rewrites, enumeration)
+    apart: dict[int, None] = {}
+    for level in range(1, enumeration.universe.most + 1):
+        rewrites = found.rewrites_for(enumeration.universe)
+        below = Reductions(renamings, enumeration, level, rewrites, apart)
+        groups: dict[int, dict[int, list[Pair]]] = {}
+        for first, other in _pairs(enumeration, renamings, level):
+            if below.is_implied(first, other):
+                continue
+            pair = Pair(other, enumeration.expression(first), enumeration.expression(other))
+            name = renamed((pair.left, pair.right))
+            if name not in seen and {*inputs(pair.left)} <= {*inputs(pair.right)}:
+                seen[name] = None
+                group = groups.setdefault(-len(inputs(pair.right)), {})
+                group.setdefault(first, []).append(pair)
+        renamings.extend(level)
+        for key in sorted(groups):
+            for pairs in groups[key].values():
+                for begin in range(0, len(pairs), _TOGETHER):
+                    together = pairs[begin : begin + _TOGETHER]
+                    rewrites, failed = _within(together, found, rewrites, enumeration)
+                    apart |= dict.fromkeys(i for n in failed for i in renamings.named_alike(n))
     return len(seen)
 
 
+def _pairs(enumeration: Enumeration, renamings: Renamings, level: int) -> Iterator[tuple[int, int]]:
+    """Equal graphs of which the larger has so many operators, each pair once whatever its inputs
+    are called: with the one of fewer operators, else with the first under all renamings.
+    """
+    alike: dict[int, list[int]] = {}
+    pairs: list[tuple[int, int]] = []
+    for first, other in enumeration.equal:
+        if enumeration.level(other) == level:
+            if enumeration.level(first) == level:
+                alike.setdefault(first, [first]).append(other)
+            else:
+                pairs.append((first, other))
+    for numbers in alike.values():
+        best = min(numbers, key=lambda n: renamings.smallest(renamings.key(n)))
+        pairs += [(best, n) for n in numbers if n != best]
+    seen: dict[object, None] = {}
+    for first, other in pairs:
+        key = renamings.pair(first, other, level)
+        if key not in seen:
+            seen[key] = None
+            yield first, other
+
+
 def _within(
-    left: Expr,
-    others: Sequence[Expr],
-    found: Found,
-    rewrites: list[Rewrite],
-    enumeration: Enumeration,
-) -> list[Rewrite]:
-    """The rules after some graphs that equal one have been looked at."""
-    graph = EGraph()
-    start = graph.add_expr(left)
-    ends = [(start, graph.add_expr(x)) for x in others]
+    pairs: Sequence[Pair], found: Found, rewrites: list[Rewrite], enumeration: Enumeration
+) -> tuple[list[Rewrite], list[int]]:
+    """The rules after some graphs that equal one have been looked at, and the graphs of which they
+    do not say it.
+    """
+    graph, failed = EGraph(), []
+    start = graph.add_expr(pairs[0].left)
+    ends = [(start, graph.add_expr(p.right)) for p in pairs]
     saturate(graph, rewrites, ends)
-    for right, (_, end) in zip(others, ends, strict=True):
-        if graph.find(end) != graph.find(start) and _consider((left,), (right,), found):
+    for pair, (_, end) in zip(pairs, ends, strict=True):
+        if graph.find(end) == graph.find(start):
+            continue
+        if _consider((pair.left,), (pair.right,), found):
             rewrites = found.rewrites_for(enumeration.universe)
             graph.merge(start, end)
             saturate(graph, rewrites, ends)
-    return rewrites
+        else:
+            failed.append(pair.number)
+    return rewrites, failed
 
 
 def saturate(
@@ -216,6 +241,7 @@ def saturated(left: Sequence[Expr], rewrites: Sequence[Rewrite]) -> EGraph:
 
 def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:
     """Whether a pair of equal graphs became a rule: in its most general form that has a proof."""
+    tested = None
     for sides in general_forms(left, right):
         key = (*sides[0], *sides[1])
         if key in found.seen:
@@ -227,6 +253,9 @@ def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> 
         if proof is not None:
             found.keep(*sides, proof)
             return True
+        tested = tested or Rule(f"t{len(found.tested) + 1}", *sides, TESTED)
+    if tested is not None:
+        found.tested.append(tested)
     return False
 
 
@@ -286,7 +315,7 @@ def _several(enumeration: Enumeration, found: Found) -> int:
     values = enumeration.values
     pairs: dict[tuple[Expr, ...], None] = {}
     for number, value in enumerate(values):
-        if value.array is None or len(value.operators) >= enumeration.universe.most:
+        if value.array is None:
             continue
         for axis, tree in enumerate(value.shape):
             if isinstance(tree, str) or value.op in ("input", "concat"):
@@ -294,8 +323,7 @@ def _several(enumeration: Enumeration, found: Found) -> int:
             parts = _parts_of(enumeration, number, axis)
             if parts is None or not enumeration.is_canonical(parts):
                 continue
-            whole = values[parts[0]].operators | values[parts[1]].operators
-            if len(whole) <= enumeration.universe.most:
+            if len(enumeration.joint(parts)) <= enumeration.universe.most:
                 sizes, inner = split_sizes(value.shape, axis), enumeration.expression(number)
                 right = (Expr("split", (axis, n, sizes), (inner,)) for n in (0, 1))
                 pairs[(*map(enumeration.expression, parts), *right)] = None

@@ -52,7 +52,8 @@ _ENLARGE, _MAX, _MEAN = ("enlarge", ("e",)), ("max_pool", (UNIT, "r")), ("avg_po
 _SCALAR = (("s", SCALAR),)
 _IMAGES = (*_named("x", 2, IMAGE), *_named("k", 2, KERNEL))
 
-_FOUR_KERNELS = (*_named("x", 2, IMAGE), ("k0", KERNEL), ("l0", LARGE), *_SCALAR)
+# A kernel that is not enlarged beside two that are.
+_KERNELS = (("x0", IMAGE), *_named("k", 2, KERNEL), ("l0", LARGE), *_SCALAR)
 
 UNIVERSES = (
     Universe("sums", _named("x", 3, VECTOR), (_ADD, _MUL), 3),
@@ -69,7 +70,7 @@ UNIVERSES = (
     Universe("convolutions", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 3),
     Universe("groups", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 3),
     Universe("images", _named("x", 4, IMAGE), _pieces(0, 1), 3),
-    Universe("kernels", _FOUR_KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 3),
+    Universe("kernels", _KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 3),
     Universe(
         "pools",
         (*_named("x", 2, IMAGE), *_SCALAR),
