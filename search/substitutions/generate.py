@@ -29,7 +29,7 @@ from mirage_py.axioms.substitutions.rule import (
     joined_axis,
 )
 from mirage_py.errors import InputError
-from mirage_py.search.substitutions.egraph import EGraph, Rewrite
+from mirage_py.search.substitutions.egraph import EGraph, Rewrite, reaches
 from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
 from mirage_py.search.substitutions.instances import differs
 from mirage_py.search.substitutions.reductions import Reductions, Renamings
@@ -112,21 +112,28 @@ def generate(
 def without_implied(found: Found) -> list[Rule]:
     """The rules but for those that the others imply, the larger and more special ones first.
 
-    Rules with two outputs imply nothing here: what they join is taken apart again in a longer way
-    than a rule about one output needs.
+    Rules with two outputs imply none with one: what they join is taken apart again in a longer way
+    than a rule about one output needs. One with two outputs is implied by what leads from its left
+    side alone to the right: both would be equal by rules that bring the second operand from
+    nowhere.
     """
     kept = list(found.rules)
     order = sorted(
-        (r for r in found.rules if len(r.left) == 1),
-        key=lambda r: (-max(r.size), len(inputs(*r.right)), -int(r.name)),
+        found.rules,
+        key=lambda r: (-len(r.left), -max(r.size), len(inputs(*r.right)), -int(r.name)),
     )
     for rule in order:
-        others = [r for r in order if r is not rule and r in kept]
-        graph = EGraph()
-        start, end = (graph.add_expr(x[0]) for x in (rule.left, rule.right))
+        others = [r for r in kept if r is not rule and len(r.left) <= len(rule.left)]
         rank = max(len(x.type) for x in nodes(*rule.left, *rule.right))
-        saturate(graph, rewrites_of(others, (rank,)), [(start, end)])
-        if graph.find(start) == graph.find(end):
+        rewrites = rewrites_of(others, (rank,))
+        if len(rule.left) > 1:
+            is_implied = reaches(rule.left, rule.right, rewrites)
+        else:
+            graph = EGraph()
+            ends = graph.add_expr(*rule.left), graph.add_expr(*rule.right)
+            saturate(graph, rewrites, [ends])
+            is_implied = graph.find(ends[0]) == graph.find(ends[1])
+        if is_implied:
             kept.remove(rule)
     return kept
 
@@ -230,15 +237,6 @@ def saturate(
             return
 
 
-def saturated(left: Sequence[Expr], rewrites: Sequence[Rewrite]) -> EGraph:
-    """All that the rules make of some outputs, within bounds."""
-    graph = EGraph()
-    for x in left:
-        graph.add_expr(x)
-    saturate(graph, rewrites)
-    return graph
-
-
 def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:
     """Whether a pair of equal graphs became a rule: in its most general form that has a proof."""
     tested = None
@@ -329,8 +327,7 @@ def _several(enumeration: Enumeration, found: Found) -> int:
                 pairs[(*map(enumeration.expression, parts), *right)] = None
     # The more inputs, the more general.
     for pair in sorted(pairs, key=lambda p: (operators(*p), -len(inputs(*p)))):
-        graph = saturated(pair[:2], found.rewrites_for(enumeration.universe))
-        if not all(graph.are_equal(a, b) for a, b in zip(pair[:2], pair[2:], strict=True)):
+        if not reaches(pair[:2], pair[2:], found.rewrites_for(enumeration.universe)):
             _consider(pair[:2], pair[2:], found)
     return len(pairs)
 

@@ -55,7 +55,7 @@ _IMAGES = (*_named("x", 2, IMAGE), *_named("k", 2, KERNEL))
 # A kernel that is not enlarged beside two that are.
 _KERNELS = (("x0", IMAGE), *_named("k", 2, KERNEL), ("l0", LARGE), *_SCALAR)
 
-UNIVERSES = (
+UNIVERSES: tuple[Universe, ...] = (
     Universe("sums", _named("x", 3, VECTOR), (_ADD, _MUL), 3),
     Universe("scaled", (*_named("x", 2, VECTOR), *_SCALAR, ("t", SCALAR)), (_ADD, _MUL, _RELU), 3),
     Universe("joined", (*_named("x", 4, VECTOR), *_SCALAR), (_ADD, _MUL, _RELU, *_pieces(1)), 3),
@@ -78,10 +78,27 @@ UNIVERSES = (
         3,
     ),
 )
-# Graphs of four operators take minutes each; they are asked for by name.
-LARGE_UNIVERSES = (
-    Universe("pointwise of four", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
-    Universe("products of four", _named("x", 3, MATRIX), (_MATMUL, _RELU, *_pieces(1)), 4),
-    Universe("sums of four products", _named("x", 3, MATRIX), (_MATMUL, _ADD), 4),
-    Universe("convolutions of four", _IMAGES, (_CONV, _RELU, *_pieces(0, 1)), 4),
+# Of four operators, over fewer inputs: what says the same of more of them was found before.
+_VECTORS, _MATRICES = _named("x", 3, VECTOR), _named("x", 3, MATRIX)
+
+UNIVERSES += (
+    Universe("pointwise of four", (*_VECTORS, *_SCALAR), (_ADD, _MUL, _RELU), 4),
+    Universe("joined of four", _VECTORS, (_ADD, _MUL, _RELU, *_pieces(1)), 4),
+    Universe("matrices of four", _MATRICES, (_MATMUL, _ADD, *_pieces(0, 1)), 4),
+    Universe(
+        "transposed of four",
+        _named("x", 2, MATRIX),
+        (_MATMUL, _ADD, _RELU, _TRANSPOSE, *_pieces(0, 1)),
+        4,
+    ),
+    Universe("convolutions of four", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 4),
+    Universe("groups of four", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 4),
+    Universe("images of four", _named("x", 4, IMAGE), _pieces(0, 1), 4),
+    Universe("kernels of four", _KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 4),
+    Universe(
+        "pools of four",
+        _named("x", 2, IMAGE),
+        (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)),
+        4,
+    ),
 )

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from mirage_py.axioms.substitutions.expression import inputs, operators
+from mirage_py.axioms.substitutions.expression import Expr, inputs, operators
 from mirage_py.axioms.substitutions.proofs import fault
-from mirage_py.search.substitutions.generate import Found, generate, without_implied
+from mirage_py.search.substitutions.egraph import EGraph
+from mirage_py.search.substitutions.enumeration import Enumeration
+from mirage_py.search.substitutions.generate import (
+    SIZES,
+    Found,
+    generate,
+    renamed,
+    rewrites_of,
+    saturate,
+    without_implied,
+)
 from mirage_py.search.substitutions.instances import differs
+from mirage_py.search.substitutions.reductions import Reductions, Renamings
 from mirage_py.search.substitutions.universe import MATRIX, Universe
 
 SMALL = Universe(
@@ -50,6 +61,37 @@ def test_what_others_imply_is_dropped(found: Found) -> None:
     kept = without_implied(found)
     assert 0 < len(kept) < len(found.rules)
     assert {r.name for r in kept} <= {r.name for r in found.rules}
+
+
+def test_whatever_is_equal_follows_from_them(found: Found) -> None:
+    enumeration = Enumeration(SMALL, SIZES, 0)
+    enumeration.run()
+    rewrites = rewrites_of(found.rules, (2,))
+    pairs: dict[tuple[Expr, ...], None] = {}
+    for one, other in enumeration.equal:
+        pair = renamed((enumeration.expression(one), enumeration.expression(other)))
+        if {*inputs(pair[0])} <= {*inputs(pair[1])}:
+            pairs[pair] = None
+    assert len(pairs) > 100
+    for pair in list(pairs)[::5]:
+        graph = EGraph()
+        ends = tuple(map(graph.add_expr, pair))
+        saturate(graph, rewrites, [ends])  # type: ignore[list-item]
+        assert graph.find(ends[0]) == graph.find(ends[1]), pair
+
+
+def test_steps_at_the_last_operator_need_rules(found: Found) -> None:
+    enumeration = Enumeration(SMALL, SIZES, 0)
+    enumeration.run()
+    renamings = Renamings(enumeration)
+    for level in (1, 2):
+        renamings.extend(level)
+    rewrites = rewrites_of(found.rules, (2,))
+    known, nothing = (Reductions(renamings, enumeration, 3, r, {}) for r in (rewrites, ()))
+    pairs = [p for p in enumeration.equal if enumeration.level(p[1]) == 3][::9]
+    implied = [pair for pair in pairs if known.is_implied(*pair)]
+    assert len(implied) > len(pairs) / 2
+    assert not any(nothing.is_implied(*pair) for pair in pairs)
 
 
 def test_it_repeats_itself(found: Found) -> None:
