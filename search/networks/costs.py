@@ -17,7 +17,7 @@ from mirage_py.search.model.baseline_model import fused_us, matmul_us
 from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.search.networks.egraph import INPUT, RESULT, ENode
-from mirage_py.search.networks.problem import Kind
+from mirage_py.search.networks.extraction.problem import Kind
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32
 

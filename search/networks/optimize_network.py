@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.search.networks.costs import LibraryCall, NetworkCosts
 from mirage_py.search.networks.egraph import EGraph
-from mirage_py.search.networks.extract import extract
+from mirage_py.search.networks.extraction.extract import extract
+from mirage_py.search.networks.extraction.greedy import greedy
+from mirage_py.search.networks.extraction.kernels import selection_us
+from mirage_py.search.networks.extraction.problem import reachable
 from mirage_py.search.networks.folding import folding
-from mirage_py.search.networks.greedy import greedy
 from mirage_py.search.networks.groups import fewer_groups
-from mirage_py.search.networks.kernels import selection_us
 from mirage_py.search.networks.parts import ChangedPart, changed_parts
-from mirage_py.search.networks.problem import reachable
 from mirage_py.search.networks.program_egraph import (
     add_program,
     constant_classes,

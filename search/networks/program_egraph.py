@@ -9,7 +9,7 @@ from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import INPUTS, Graph, Value
 from mirage_py.search.networks.costs import LibraryCall, NetworkCosts, is_packed, signature
 from mirage_py.search.networks.egraph import INPUT, RESULT, EGraph, ENode
-from mirage_py.search.networks.problem import Kind, Option, Problem, Selection
+from mirage_py.search.networks.extraction.problem import Kind, Option, Problem, Selection
 
 
 def add_program(egraph: EGraph, program: Graph) -> None:

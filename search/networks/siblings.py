@@ -1,15 +1,19 @@
 """Products of one operand by several weights, as one product by all of them side by side.
 
 A pair is merged by the proved rule. Of more than two all are merged at once, which the pair would
-take as many rounds for as there are weights, with every subset on the way: that is by hand, as is
-a pair of kernels of which one has to be enlarged.
+take as many rounds for as there are weights, with every subset on the way; the prover of rules
+proves it for their number. Kernels that are enlarged are by proof if they are padded by half, else
+by hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.search.networks.egraph import EGraph, ENode, Match, PatternNode
+from mirage_py.search.networks.sibling_proofs import enlarging_proof, merging_proof
 from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
 
 _WHY = "each column (channel) of a product depends on its own column (filter) of the weight alone"
@@ -30,7 +34,7 @@ def sibling_places(
         if len(group) > 1 and tuple(group) not in seen:
             seen[tuple(group)] = None
             members = [(node, class_) for class_, node in sorted(group.items())]
-            yield _pair(egraph, members, rules) or _merged(members)
+            yield _pair(egraph, members, rules) or _merged(egraph, members)
 
 
 def _pair(
@@ -71,7 +75,7 @@ def _keys(egraph: EGraph, node: ENode) -> list[tuple[object, ...]]:
     return keys
 
 
-def _merged(group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
+def _merged(egraph: EGraph, group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
     first = group[0][0]
     names = [(f"w{n}", f"y{n}") for n in range(len(group))]
     pattern = tuple(PatternNode(first.operator, ("x", w), (y,)) for w, y in names)
@@ -79,6 +83,7 @@ def _merged(group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
     for (w, y), (node, class_) in zip(names, group, strict=True):
         classes |= {w: node.children[1], y: class_}
     attributes = tuple(dict(node.attributes) for node, _ in group)
+    weights = [egraph.type(node.children[1]) for node, _ in group]
     is_matmul = first.operator == "matmul"
     rule = Substitution(
         f"{len(group)} products of one operand as one"
@@ -88,9 +93,24 @@ def _merged(group: Sequence[tuple[ENode, int]]) -> tuple[Substitution, Match]:
         tuple(y for _, y in names),
         _one_product if is_matmul else _one_convolution,
         _WHY,
-        BY_HAND,
+        _proof(is_matmul, attributes, weights),
     )
     return rule, Match(classes, attributes)
+
+
+def _proof(
+    is_matmul: bool, attributes: Sequence[Mapping[str, Any]], weights: Sequence[TensorType]
+) -> str:
+    """The proof for products with these weights; by hand where it lacks one."""
+    proof = merging_proof(is_matmul, len(weights))
+    if is_matmul or len({w.shape[2:] for w in weights}) == 1 or proof == BY_HAND:
+        return proof
+    pairs = zip(attributes, weights, strict=True)
+    is_half = all(
+        k == 2 * p + 1 for a, w in pairs for k, p in zip(w.shape[2:], a["padding"], strict=True)
+    )
+    enlarging = enlarging_proof() if is_half else BY_HAND
+    return BY_HAND if enlarging == BY_HAND else f"{proof}; {enlarging}"
 
 
 def _one_product(place: Place) -> Sequence[int]:

@@ -129,10 +129,7 @@ def without_implied(found: Found) -> list[Rule]:
         if len(rule.left) > 1:
             is_implied = reaches(rule.left, rule.right, rewrites)
         else:
-            graph = EGraph()
-            ends = graph.add_expr(*rule.left), graph.add_expr(*rule.right)
-            saturate(graph, rewrites, [ends])
-            is_implied = graph.find(ends[0]) == graph.find(ends[1])
+            is_implied = are_equal(rule.left[0], rule.right[0], rewrites)
         if is_implied:
             kept.remove(rule)
     return kept
@@ -213,7 +210,8 @@ def _within(
     ends = [(start, graph.add_expr(p.right)) for p in pairs]
     saturate(graph, rewrites, ends)
     for pair, (_, end) in zip(pairs, ends, strict=True):
-        if graph.find(end) == graph.find(start):
+        # Together they share a bound, which alone may do.
+        if graph.find(end) == graph.find(start) or are_equal(pair.left, pair.right, rewrites):
             continue
         if _consider((pair.left,), (pair.right,), found):
             rewrites = found.rewrites_for(enumeration.universe)
@@ -235,6 +233,14 @@ def saturate(
             return
         if len(graph.table) > most or not graph.step(rewrites, most):
             return
+
+
+def are_equal(one: Expr, other: Expr, rewrites: Sequence[Rewrite]) -> bool:
+    """Whether rules make two expressions equal, within bounds."""
+    graph = EGraph()
+    ends = graph.add_expr(one), graph.add_expr(other)
+    saturate(graph, rewrites, [ends])
+    return graph.find(ends[0]) == graph.find(ends[1])
 
 
 def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:

@@ -79,26 +79,23 @@ UNIVERSES: tuple[Universe, ...] = (
     ),
 )
 # Of four operators, over fewer inputs: what says the same of more of them was found before.
-_VECTORS, _MATRICES = _named("x", 3, VECTOR), _named("x", 3, MATRIX)
-
 UNIVERSES += (
-    Universe("pointwise of four", (*_VECTORS, *_SCALAR), (_ADD, _MUL, _RELU), 4),
-    Universe("joined of four", _VECTORS, (_ADD, _MUL, _RELU, *_pieces(1)), 4),
-    Universe("matrices of four", _MATRICES, (_MATMUL, _ADD, *_pieces(0, 1)), 4),
+    Universe("pointwise of four", (*_named("x", 3, VECTOR), *_SCALAR), (_ADD, _MUL, _RELU), 4),
+    Universe("joined of four", _named("x", 4, VECTOR), (_ADD, _RELU, *_pieces(1)), 4),
+    Universe("matrices of four", _named("x", 3, MATRIX), (_MATMUL, _ADD, *_pieces(0, 1)), 4),
+    Universe("convolutions of four", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 4),
+    Universe("groups of four", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 4),
     Universe(
         "transposed of four",
         _named("x", 2, MATRIX),
         (_MATMUL, _ADD, _RELU, _TRANSPOSE, *_pieces(0, 1)),
         4,
     ),
-    Universe("convolutions of four", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 4),
-    Universe("groups of four", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 4),
-    Universe("images of four", _named("x", 4, IMAGE), _pieces(0, 1), 4),
-    Universe("kernels of four", _KERNELS, (_CONV, _ADD, _MUL, _ENLARGE, *_pieces(0, 1)), 4),
+    Universe("kernels of four", _KERNELS[:4], (_CONV, _ADD, _ENLARGE, *_pieces(0, 1)), 4),
     Universe(
         "pools of four",
         _named("x", 2, IMAGE),
-        (_ADD, _MUL, _RELU, _MAX, _MEAN, *_pieces(0, 1)),
+        (_ADD, _RELU, _MAX, _MEAN, *_pieces(0, 1)),
         4,
     ),
 )

@@ -16,8 +16,8 @@ from mirage_py.networks.ir.evaluation import over_field, random_inputs
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.search.networks.costs import NetworkCosts
 from mirage_py.search.networks.egraph import EGraph
+from mirage_py.search.networks.extraction.problem import reachable
 from mirage_py.search.networks.optimize_network import optimize_network
-from mirage_py.search.networks.problem import reachable
 from mirage_py.search.networks.program_egraph import add_program, problem_of
 from mirage_py.search.networks.proved_rules import by_rules, substitutions_of
 from mirage_py.search.networks.saturate import Limits, Saturation

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from mirage_py.search.networks.kernels import selection_us
-from mirage_py.search.networks.problem import (
+from mirage_py.search.networks.extraction.kernels import selection_us
+from mirage_py.search.networks.extraction.problem import (
     Kind,
     Option,
     Problem,

@@ -11,9 +11,9 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from mirage_py.search.networks.circles import components
-from mirage_py.search.networks.greedy import cheapest_alone
-from mirage_py.search.networks.problem import (
+from mirage_py.search.networks.extraction.circles import components
+from mirage_py.search.networks.extraction.greedy import cheapest_alone
+from mirage_py.search.networks.extraction.problem import (
     Kind,
     Option,
     Problem,

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from mirage_py.search.networks.circles import components
-from mirage_py.search.networks.exact import exact
-from mirage_py.search.networks.greedy import greedy
-from mirage_py.search.networks.kernels import selection_us
-from mirage_py.search.networks.problem import Kind, Option, Problem, reachable
+from mirage_py.search.networks.extraction.circles import components
+from mirage_py.search.networks.extraction.exact import exact
+from mirage_py.search.networks.extraction.greedy import greedy
+from mirage_py.search.networks.extraction.kernels import selection_us
+from mirage_py.search.networks.extraction.problem import Kind, Option, Problem, reachable
 
 
 def drawn(seed: int) -> Problem:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from mirage_py.search.networks.problem import Kind, Option, Problem, Selection, chosen, operator_us
+from mirage_py.search.networks.extraction.problem import (
+    Kind,
+    Option,
+    Problem,
+    Selection,
+    chosen,
+    operator_us,
+)
 
 
 def selection_us(problem: Problem, selection: Selection) -> float:

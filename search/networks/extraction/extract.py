@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirage_py.search.networks.exact import exact, is_available
-from mirage_py.search.networks.greedy import greedy
-from mirage_py.search.networks.kernels import selection_us
-from mirage_py.search.networks.problem import Problem, Selection
+from mirage_py.search.networks.extraction.exact import exact, is_available
+from mirage_py.search.networks.extraction.greedy import greedy
+from mirage_py.search.networks.extraction.kernels import selection_us
+from mirage_py.search.networks.extraction.problem import Problem, Selection
 
 
 @dataclass(frozen=True, slots=True)
