@@ -18,9 +18,9 @@ from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.pipeline.networks.network_evidence import check_parts
-from mirage_py.search.networks import extract as extraction
 from mirage_py.search.networks.costs import LibraryCall
 from mirage_py.search.networks.egraph import EGraph, PatternNode
+from mirage_py.search.networks.extraction import extract as extraction
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
 from mirage_py.search.networks.parts import changed_parts
 from mirage_py.search.networks.program_egraph import add_program
