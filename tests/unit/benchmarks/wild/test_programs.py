@@ -22,7 +22,8 @@ SAMPLE = {
     "clamped_swiglu": "whole",
     "merged_attention": "whole",
     "moving_average": "whole",
-    "packed_int4_weights": "in parts",
+    "packed_int4_weights": "whole",
+    "sigmoid_router": "in parts",
     "greedy": "whole",
     "slice_cache": "eager",
 }
