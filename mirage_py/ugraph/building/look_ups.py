@@ -41,6 +41,18 @@ def look_up(builder: ProgramBuilder, array: NamedArray, at: Mapping[int, int]) -
     return reindex(builder, array, flat)
 
 
+def is_position(builder: ProgramBuilder, number: int) -> bool:
+    """Whether an index expression gives the numbers, so that they can be looked up."""
+    node = builder.nodes[number]
+    if node.op == "where" or node.op in _CHOICES:
+        return all(is_position(builder, a) for a in node.args[-2:])
+    try:
+        _position(builder, number)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def _inside(builder: ProgramBuilder, position: IndexExpr, extent: int) -> IndexExpr:
     if not position.tensors():  # remainders of known positions are taken of positive ones only
         low, _ = position.bounds(builder.sizes)

@@ -12,13 +12,11 @@ import torch
 
 from mirage_py.frontend.torch.handlers.casts import cast
 from mirage_py.frontend.torch.handlers.masks import position
-from mirage_py.frontend.torch.handlers.reductions import compared, logsumexp, sum_
+from mirage_py.frontend.torch.handlers.reductions import compared, logsumexp, stored_once, sum_
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
-from mirage_py.ugraph.ir.data_flow import cone
-from mirage_py.ugraph.ir.node import REDUCING
 
 # Up to so many elements each is compared with each; more are blocks, and blocks of blocks.
 _SHORT = 256
@@ -147,8 +145,7 @@ def _ordered(
             repair="leave this step to torch, outside the function",
         )
     # One axis for the elements, in front of it one for what they are compared with; then ranks.
-    if any(t.builder.nodes[n].op in REDUCING for n in cone(t.builder.nodes, [x.node])):
-        t.builder.stored(x.node)
+    stored_once(t, x)
     key = compared(t, x)
     key = t.apply("where", t.apply("isnan", key), _NAN, key)
     one = views.unsqueeze(t.builder, key, place)

@@ -14,6 +14,7 @@ import torch
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.handlers.masks import position
+from mirage_py.frontend.torch.handlers.reductions import stored_once
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.indices import index_of
 from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
@@ -21,6 +22,8 @@ from mirage_py.ugraph.building import look_ups, views
 from mirage_py.ugraph.building.named_array import Axis
 from mirage_py.ugraph.building.views import NamedArray
 
+# A position that is computed is compared with so many elements of an axis at most.
+_MOST_SOUGHT = 512
 # Every element of a tensor is compared with so many positions that are written at most.
 _MOST_WRITTEN = 8
 
@@ -78,13 +81,22 @@ def gather(
     for axis in range(len(shape)):
         if axis != place and wanted[axis] < shape[axis]:
             x = views.slice_axis(t.builder, x, axis, 0, wanted[axis])
+    # What is no index expression, as the result of topk, is compared with each place of the axis.
+    sought = shape[place] <= _MOST_SOUGHT and not look_ups.is_position(t.builder, index.node)
+    if sought:
+        stored_once(t, x)
     x = _with_own_dims(t, x, [place])
     inner = x.axes[place]
     # The other axes agree; the axis itself is left out, and its dimensions stay free.
     without = NamedArray(x.node, (*x.axes[:place], (), *x.axes[place + 1 :]))
     one, other = views.broadcast(t.builder, [without, index])
     whole = NamedArray(one.node, (*one.axes[:place], inner, *one.axes[place + 1 :]))
-    return NamedArray(_looked_up(t, whole, {place: other.node}), other.axes)
+    if not sought:
+        return NamedArray(_looked_up(t, whole, {place: other.node}), other.axes)
+    # The sum has one term.
+    here = t.combine("eq", [position(t, whole, place).node, other.node])
+    chosen = t.combine("where", [here, whole.node, t.builder.const(0.0)])
+    return NamedArray(t.builder.sum(chosen, inner), other.axes)
 
 
 @handles("take_along_dim.default")

@@ -14,6 +14,8 @@ from mirage_py.frontend.torch.handlers.shapes import flatten
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import masked_exp, views
 from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.node import REDUCING
 
 # Below every number, yet finite: what a masked maximum compares with.
 LOWEST = torch.finfo(torch.float32).min
@@ -207,6 +209,12 @@ def _block(extent: int) -> int:
         return extent
     block = math.gcd(extent, _LONGEST_BLOCK)
     return block if block >= _SHORTEST_BLOCK else extent
+
+
+def stored_once(t: Lowering, x: NamedArray) -> None:
+    """Has what is read at other indices too in memory, unless no reduction goes into it."""
+    if any(t.builder.nodes[n].op in REDUCING for n in cone(t.builder.nodes, [x.node])):
+        t.builder.stored(x.node)
 
 
 def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:

@@ -63,6 +63,13 @@ READS: dict[str, tuple[Any, ...]] = {
     "of columns of columns": (lambda w, i: w.view(V, 2, 3)[:, :, i].flatten(1) * 2, W, Y[:2] % 3),
     "a table in blocks": (lambda w, i: w.reshape(-1)[i] * 2, W, IDS * 5),
     "positions of positions": (lambda i: i[i] * 1.0, Y % 5),
+    "gather of what is largest": (lambda x, b: x.sigmoid().gather(1, (x + b).topk(3)[1]), X, X[0]),
+    "gather of what is largest, in front": (
+        lambda x, w: (x @ w).gather(0, (x @ w).argmin(0, keepdim=True).expand(2, D)), X, W
+    ),
+    "gather beside infinities": (
+        lambda x: x.exp().gather(1, x.argmin(1, keepdim=True)), torch.where(X > 0.5, torch.inf, X)
+    ),
 }  # fmt: skip
 
 LOSSES: dict[str, tuple[Any, ...]] = {
