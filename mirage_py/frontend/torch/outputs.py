@@ -9,6 +9,7 @@ import torch
 
 from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.lower.complex_arrays import ComplexArray
 from mirage_py.frontend.torch.lower.lowering import Lowering, program_dtype
 from mirage_py.frontend.torch.lower.naming import distinct
 from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
@@ -48,6 +49,12 @@ def declare_outputs(
         if node in returned:
             _refuse_input(lowering, node, arrays)
         array = arrays[node]
+        if isinstance(array, ComplexArray):
+            raise lowering.refuse(
+                "a result of complex numbers is not supported",
+                why="kernels write real ones",
+                repair="return torch.view_as_real of it",
+            )
         if as_in_memory:
             layouts.append(ResultLayout.of(node.meta["val"]))
             array = views.transpose(lowering.builder, array, layouts[-1].order)

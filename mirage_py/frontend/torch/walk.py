@@ -9,6 +9,7 @@ import torch
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import refusal
 from mirage_py.reasons import Code
@@ -67,7 +68,10 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
     if row.family in ("contractions", "convolutions"):
         _check_kinds(lowering, node)
     try:
-        made = row.handler(lowering, *args, **kwargs)
+        if holds_complex(args, kwargs):
+            made = on_complex(lowering, operator, row.family, row.handler, args, kwargs)
+        else:
+            made = row.handler(lowering, *args, **kwargs)
     except InputError as error:
         raise lowering.refuse(
             f"torch operator {operator}: {error.what}", why=error.why, repair=error.repair

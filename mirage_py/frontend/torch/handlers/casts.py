@@ -1,4 +1,4 @@
-"""Changes of type, and operators that only copy.
+"""Changes of type, to complex numbers too, and operators that only copy.
 
 Intermediate values are fp32 whatever torch stores them in, so widening a value changes nothing; a
 cast that loses digits is a node, because the user asked for the rounding.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lower.complex_arrays import ComplexArray
 from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, INTEGERS, Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
@@ -151,3 +152,37 @@ def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> Na
 
 def _dtype(kind: torch.dtype) -> DType:
     return dtype(str(kind))
+
+
+@handles("view_as_complex.default", aliases=True)
+def view_as_complex(t: Lowering, x: NamedArray) -> ComplexArray:
+    """The last axis has the two parts."""
+    real, imag = (views.select(t.builder, x, -1, n) for n in range(2))
+    return ComplexArray(real, imag)
+
+
+@handles("view_as_real.default", aliases=True)
+def view_as_real(t: Lowering, x: ComplexArray) -> NamedArray:
+    """A further axis at the end has the two parts."""
+    parts = [views.unsqueeze(t.builder, p, len(p.axes)) for p in (x.real, x.imag)]
+    return views.concat(t.builder, parts, len(x.real.axes))
+
+
+@handles("complex.default")
+def complex_(t: Lowering, real: NamedArray, imag: NamedArray) -> ComplexArray:
+    """A number of its two parts."""
+    one, other = views.broadcast(t.builder, [real, imag])
+    return ComplexArray(one, other)
+
+
+@handles("polar.default")
+def polar(t: Lowering, size: NamedArray, angle: NamedArray) -> ComplexArray:
+    """A number of a magnitude and an angle."""
+    real, imag = (t.apply("mul", size, t.apply(op, angle)) for op in ("cos", "sin"))
+    return ComplexArray(real, imag)
+
+
+@handles("_conj.default", "conj_physical.default", aliases=True)
+def conj(t: Lowering, x: ComplexArray) -> ComplexArray:
+    """The same real part, and minus the imaginary one."""
+    return ComplexArray(x.real, t.apply("neg", x.imag))

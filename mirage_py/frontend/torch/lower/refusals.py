@@ -95,7 +95,6 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
     **dict.fromkeys(("item", "_local_scalar_dense", "_assert_async"), _DATA),
     **dict.fromkeys(("nonzero", "masked_select", "_unique", "_unique2"), _SHAPE),
-    **dict.fromkeys(("view_as_complex", "view_as_real", "complex", "polar"), _COMPLEX),
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
