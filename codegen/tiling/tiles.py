@@ -69,7 +69,9 @@ class Tiling:
 
     @cached_property
     def _unsplit_dims_in_dots(self) -> frozenset[str]:
-        """Dimensions on a side of a product that tensor cores could take."""
+        """Dimensions on a side of a product that tensor cores could take, and that needs them: the
+        two codes of a byte are summed over beside many bytes.
+        """
         found: set[str] = set()
         for number, node in enumerate(self.block.nodes):
             if node.op != "matmul":
@@ -77,7 +79,10 @@ class Tiling:
             section = self.block.section_of[number]
             roles = self._roles(node, section, self._raw)
             if roles.left and roles.right and roles.contracted and not roles.batch:
-                found.update((*roles.left, *roles.right, *roles.contracted))
+                found.update((*roles.left, *roles.right))
+                extents = {d: next_power_of_two(self._raw(d, section)) for d in roles.contracted}
+                whole = prod(extents.values())
+                found.update(d for d, n in extents.items() if whole // n < MIN_DOT_EXTENT)
         return frozenset(found)
 
     def _raw(self, dim: str, section: int) -> int:

@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.chained_sums import chain_start
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.layout.blocked import blocked
+from mirage_py.codegen.cuda.layout.code_operands import as_read
 from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
@@ -86,7 +87,8 @@ class _Choice:
             return  # which reads its operands from shared memory
         for operand, layout in plan.sides(facts):
             if operand not in found.own and facts.block.nodes[operand].op != "load":
-                found.own[operand] = layout
+                inner = plan.fragments.shape.inner
+                found.own[operand] = as_read(layout, inner) if plan.has_codes else layout
 
     def _operand_warps(self, number: int) -> tuple[Bit | None, ...] | None:
         """The warps of an operand that comes from another matmul: the result of a chain."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.layout.code_operands import code_load, permuted
 from mirage_py.codegen.cuda.layout.fragments import (
     FMA,
     HALF,
@@ -30,7 +31,8 @@ _MOST_PARTS = 32
 @dataclass(frozen=True, slots=True)
 class MmaPartition:
     """``left`` is the operand with the rows (M), ``right`` the one with the columns (N).
-    ``uses_wgmma``: four warps multiply together (wgmma).
+    ``uses_wgmma``: four warps multiply together (wgmma). ``has_codes``: an operand is computed
+    from integers of a byte.
     """
 
     left: int
@@ -38,6 +40,7 @@ class MmaPartition:
     dtype: DType
     fragments: Fragments
     uses_wgmma: bool = False
+    has_codes: bool = False
 
     def sides(self, facts: BlockAnalysis) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
         """The nodes that hold the operands, and the layouts in which these are wanted."""
@@ -79,10 +82,27 @@ def partition_mma(
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
     kind = mma_kind(facts, number, options)
     in_parts = _may_be_in_parts(facts, number)
-    groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
+    coded = _coded(facts, (left, right), shape) if kind == HALF else None
+    groups = None
+    if coded is not None:
+        shape = coded
+    else:
+        groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
     warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
     found = fragments(kind, shape, warps)
-    return MmaPartition(left, right, facts.dtypes[left], found, groups is not None)
+    return MmaPartition(
+        left, right, facts.dtypes[left], found, groups is not None, coded is not None
+    )
+
+
+def _coded(facts: BlockAnalysis, operands: Sequence[int], shape: Shape) -> Shape | None:
+    """The shape with the bits of K as an operand of codes is read; None without such an operand."""
+    loads = [code_load(facts, facts.root(a)) for a in operands]
+    known = [load for load in loads if load is not None]
+    if len(known) != 1:
+        return None
+    inner = permuted(facts, known[0], shape.inner)
+    return None if inner is None else replace(shape, inner=inner)
 
 
 def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:

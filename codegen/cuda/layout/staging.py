@@ -88,11 +88,11 @@ def staged_tile(facts: BlockAnalysis, load: int) -> SharedTile:
 
 def vector_run(facts: BlockAnalysis, access: int, dim: str, limit: int) -> int:
     """Elements along a dimension that one access of a load or store can take: side by side,
-    aligned, and all of them in range or none.
+    aligned, and all of them in range or none. Of integers those of a byte are loaded so.
     """
     node = facts.block.nodes[access]
     tensor = facts.tensors[node.access.tensor]
-    if not tensor.dtype.is_float:
+    if not tensor.dtype.is_float and (node.op != "load" or tensor.dtype.name not in ("i8", "u8")):
         return 1
     run = run_length(node.access, tensor, dim, min(limit, ALIGNMENT_BYTES // tensor.dtype.bytes))
     if facts.tiling.has_tail(dim, facts.section(access)):

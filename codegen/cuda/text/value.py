@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.dtypes import BOOL, I8, U8, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,10 @@ class Value:
         """The type of its variables."""
         if self.is_packed:
             return "unsigned"
-        return "bool" if self.dtype == BOOL else "float"
+        if self.dtype == BOOL:
+            return "bool"
+        # Codes of a byte are taken apart by their bits.
+        return "int" if self.dtype in (I8, U8) else "float"
 
     def declaration(self, initial: str = "") -> str:
         """Its declaration; ``initial`` is the value that all begin with."""

@@ -1,0 +1,65 @@
+"""Code operands: operands of a matmul that are computed from integers of a byte, as quantised weights
+are. They go from global memory straight to registers, 16 bytes at a time, without shared memory.
+
+The sum over K may go in any order, as long as both operands agree. So the bits of K change places:
+a thread holds neighbours in memory, of which an instruction takes some in each of its steps.
+"""
+
+from __future__ import annotations
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.layout.fragments import Bits
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+
+_ACCESS_BITS = 4
+_LANE_BITS = 2
+
+
+def code_load(facts: BlockAnalysis, operand: int) -> int | None:
+    """The load of codes that an operand is computed from; None where there is none."""
+    todo = [operand]
+    while todo:
+        number = todo.pop()
+        node = facts.block.nodes[number]
+        if node.op == "load":
+            dtype = facts.tensors[node.access.tensor].dtype
+            if not dtype.is_float and dtype.bytes == 1:
+                return number
+        elif operator(node.op).kind == ELEMENTWISE:
+            todo.extend(node.args)
+    return None
+
+
+def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
+    """The bits of K with those first that a thread holds of codes, but for two that lanes have;
+    None where too few neighbours along K lie side by side.
+    """
+    side_by_side = contiguous(facts, load, inner)
+    if len(side_by_side) < _ACCESS_BITS + _LANE_BITS:
+        return None
+    inside = [b for b in inner if b[0] not in facts.live(load)]
+    held = (*inside, *side_by_side[:_ACCESS_BITS])
+    lanes = side_by_side[_ACCESS_BITS : _ACCESS_BITS + _LANE_BITS]
+    rest = tuple(b for b in inner if b not in (*held, *lanes))
+    return (held[0], *lanes, *held[1:], *rest)
+
+
+def contiguous(facts: BlockAnalysis, load: int, inner: Bits) -> Bits:
+    """The bits of K along which codes lie side by side in memory, the lowest first."""
+    access = facts.block.nodes[load].access
+    tensor = facts.tensors[access.tensor]
+    fast = {
+        d
+        for expr, stride in zip(access.index, tensor.element_strides, strict=True)
+        for d in expr.dims()[-1:]
+        if stride == 1
+    }
+    return tuple(sorted(b for b in inner if b[0] in fast))
+
+
+def as_read(layout: Layout, inner: Bits) -> Layout:
+    """The layout of an operand with the registers of a thread as its loads fill them."""
+    along = [b for b in inner if b in layout.registers]
+    others = [b for b in layout.registers if b not in along]
+    return Layout((*along, *others), layout.lanes, layout.warps)
