@@ -39,7 +39,8 @@ def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
     if len(side_by_side) < _ACCESS_BITS + _LANE_BITS:
         return None
     inside = [b for b in inner if b[0] not in facts.live(load)]
-    held = (*inside, *side_by_side[:_ACCESS_BITS])
+    # Pairs are of neighbouring bytes, from which one instruction makes two halves.
+    held = (side_by_side[0], *inside, *side_by_side[1:_ACCESS_BITS])
     lanes = side_by_side[_ACCESS_BITS : _ACCESS_BITS + _LANE_BITS]
     rest = tuple(b for b in inner if b not in (*held, *lanes))
     return (held[0], *lanes, *held[1:], *rest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
+from mirage_py.codegen.cuda.layout.code_operands import as_read
 from mirage_py.codegen.cuda.layout.fragments import FMA, TF32
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.mma.fma_matmul import FmaMatmul, TileAt
@@ -126,7 +127,9 @@ class MatmulEmitter:
                 )
                 name = out.value_name(operand)
                 more = {k: steps} if k != "0" else {}
-                value = self.copies.read(self.staged[operand], tiles[operand], step, name, more)
+                staged = self.staged[operand]
+                read = as_read(step, staged.tile.columns) if plan.has_codes else step
+                value = self.copies.read(staged, tiles[operand], read, name, more)
                 words.append((self._in_order(plan, value, step), "step"))
             self._tiles(plan, words, k, result)
 
@@ -143,6 +146,12 @@ class MatmulEmitter:
         found = Value(out.fresh(value.name), layout, value.dtype, is_packed=True)
         out.line(found.declaration())
         with out.unrolled("r", found.words) as r:
+            if value.is_packed:
+                places = [value.place_for(layout, f"(2 * {r} + {n})") for n in (0, 1)]
+                words = ", ".join(value.word(f"({place}) >> 1") for place in places)
+                which = ", ".join(f"({place}) & 1" for place in places)
+                out.line(f"{found.word(r)} = join_halves({words}, {which});")
+                return found
             low, high = (value.read_by(layout, f"(2 * {r} + {n})") for n in (0, 1))
             out.line(f"{found.word(r)} = pack_{half}({low}, {high});")
         return found

@@ -98,6 +98,32 @@ inline unsigned mul_f16x2(unsigned a, unsigned b) {
 inline unsigned mul_bf16x2(unsigned a, unsigned b) {
     return pack_bf16(low_bf16(a) * low_bf16(b), high_bf16(a) * high_bf16(b));
 }
+inline unsigned join_halves(unsigned a, unsigned b, bool a_high, bool b_high) {
+    return (a >> (a_high ? 16 : 0) & 0xffffu) | (b >> (b_high ? 16 : 0) & 0xffffu) << 16;
+}
+inline void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
+    const float z = low_bf16(zero) - 128.0f;
+    for (int n = 0; n < 4; ++n) {
+        const unsigned two = bytes >> (n & 2 ? 16 : 0) >> (n & 1 ? 4 : 0);
+        d[n] = pack_bf16((two & 15u) - z, (two >> 8 & 15u) - z);
+    }
+}
+inline void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
+    const float z = low_f16(zero) - 1024.0f;
+    for (int n = 0; n < 4; ++n) {
+        const unsigned two = bytes >> (n & 2 ? 16 : 0) >> (n & 1 ? 4 : 0);
+        d[n] = pack_f16((two & 15u) - z, (two >> 8 & 15u) - z);
+    }
+}
+inline float code_i8(unsigned bytes, int which) {
+    return static_cast<float>(static_cast<signed char>(bytes >> 8 * which));
+}
+inline void codes_i8_bf16(unsigned* d, unsigned bytes) {
+    for (int n = 0; n < 2; ++n) d[n] = pack_bf16(code_i8(bytes, 2 * n), code_i8(bytes, 2 * n + 1));
+}
+inline void codes_i8_f16(unsigned* d, unsigned bytes) {
+    for (int n = 0; n < 2; ++n) d[n] = pack_f16(code_i8(bytes, 2 * n), code_i8(bytes, 2 * n + 1));
+}
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
 inline float rsqrt_fast(float x) { return 1.0f / sqrtf(x); }

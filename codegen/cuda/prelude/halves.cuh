@@ -45,3 +45,60 @@ __device__ __forceinline__ unsigned mul_bf16x2(unsigned a, unsigned b) {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
     return product;
 }
+
+// A half of each of two words, the first below the second.
+__device__ __forceinline__ unsigned join_halves(unsigned a, unsigned b, bool a_high, bool b_high) {
+    return __byte_perm(a, b, (a_high ? 0x0032u : 0x0010u) | (b_high ? 0x7600u : 0x5400u));
+}
+
+// a - b, of two halves each.
+__device__ __forceinline__ unsigned sub_bf16x2(unsigned a, unsigned b) {
+    unsigned d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80u), "r"(b ^ 0x80008000u));
+    return d;
+}
+
+// a - b, of two halves each.
+__device__ __forceinline__ unsigned sub_f16x2(unsigned a, unsigned b) {
+    unsigned d;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+// The codes of four bytes less a zero point: low and high ones of the first two, then of the others.
+// Below the significand of 128 they are what is added to it; `zero` is 128 more than the zero point.
+__device__ __forceinline__ void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
+    const unsigned low = bytes & 0x0f0f0f0fu, high = bytes >> 4 & 0x0f0f0f0fu;
+    d[0] = sub_bf16x2(__byte_perm(low, 0x43434343u, 0x4140), zero);
+    d[1] = sub_bf16x2(__byte_perm(high, 0x43434343u, 0x4140), zero);
+    d[2] = sub_bf16x2(__byte_perm(low, 0x43434343u, 0x4342), zero);
+    d[3] = sub_bf16x2(__byte_perm(high, 0x43434343u, 0x4342), zero);
+}
+
+// The same, below the significand of 1024.
+__device__ __forceinline__ void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
+    const unsigned low = bytes & 0x0f0f0f0fu, high = bytes >> 4 & 0x0f0f0f0fu;
+    d[0] = sub_f16x2(__byte_perm(low, 0x64646464u, 0x4140), zero);
+    d[1] = sub_f16x2(__byte_perm(high, 0x64646464u, 0x4140), zero);
+    d[2] = sub_f16x2(__byte_perm(low, 0x64646464u, 0x4342), zero);
+    d[3] = sub_f16x2(__byte_perm(high, 0x64646464u, 0x4342), zero);
+}
+
+// A signed byte, moved by 128, below the significand of 2^23.
+__device__ __forceinline__ float code_i8(unsigned moved, unsigned which) {
+    return __int_as_float(__byte_perm(moved, 0x4b000000u, 0x7440u + which)) - 8388736.0f;
+}
+
+// Four signed bytes.
+__device__ __forceinline__ void codes_i8_bf16(unsigned* d, unsigned bytes) {
+    const unsigned moved = bytes ^ 0x80808080u;
+    d[0] = pack_bf16(code_i8(moved, 0), code_i8(moved, 1));
+    d[1] = pack_bf16(code_i8(moved, 2), code_i8(moved, 3));
+}
+
+// Four signed bytes.
+__device__ __forceinline__ void codes_i8_f16(unsigned* d, unsigned bytes) {
+    const unsigned moved = bytes ^ 0x80808080u;
+    d[0] = pack_f16(code_i8(moved, 0), code_i8(moved, 1));
+    d[1] = pack_f16(code_i8(moved, 2), code_i8(moved, 3));
+}

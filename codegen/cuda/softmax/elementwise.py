@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import combined
+from mirage_py.codegen.cuda.softmax.codes import codes_of
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -65,6 +66,8 @@ class ThreadGraphs:
         self._pairs = {n: t for n in self.text.arrays if (t := self._pair_product(n, group))}
         halves = [v for n, v in self.text.arrays.items() if v.is_packed and n not in self._pairs]
         are_packed = halves or self._pairs
+        if len(self.text.arrays) == 1 and halves and self._write_codes(*self.text.arrays):
+            return made
         count = self.text.layout.register_count
         if are_packed:
             with out.unrolled("i", count // 2) as i:
@@ -90,6 +93,24 @@ class ThreadGraphs:
                 self.text.register = r
                 self._lines(group, made)
         return made
+
+    def _write_codes(self, number: int) -> bool:
+        """Halves that are codes of bytes in registers, four bytes at a time."""
+        found, layout = codes_of(self.facts, number), self.text.layout
+        if found is None or not found.fits(layout):
+            return False
+        out, made = self.out, self.text.arrays[number]
+        held = self.need(found.load, layout.of_dims(self.facts.live(found.load)))
+        if not held.is_packed or held.layout != layout.of_dims(self.facts.live(found.load)):
+            return False
+        per_word, zero = made.words // held.words, ""
+        name = f"codes_i8_{made.dtype.name}"
+        if found.inside:
+            name, zero = f"codes_u4_{made.dtype.name}", f", {found.zero_word(made.dtype)}"
+        with out.unrolled("i", held.words) as i:
+            place = made.word(f"{per_word} * {i}" if i != "0" else "0")
+            out.line(f"{name}(&{place}, {held.word(i)}{zero});")
+        return True
 
     def declared(self, group: Sequence[int], kept: Sequence[int]) -> dict[int, Value]:
         """Registers for the values that a group makes and others read."""

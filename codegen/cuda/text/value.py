@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, I8, U8, DType
+from mirage_py.ugraph.ir.dtypes import BOOL, I8, DType
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half;
-    otherwise one float for each register (for halves, one that is a half), or one bool.
+    """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half, or
+    four integers of a byte, the first in the lowest one; otherwise one float for each register (for halves, one that is a half), or one bool.
     """
 
     name: str
@@ -23,7 +23,12 @@ class Value:
     @property
     def words(self) -> int:
         """Variables that it takes."""
-        return self.layout.register_count // (2 if self.is_packed else 1)
+        return self.layout.register_count // self.per_word
+
+    @property
+    def per_word(self) -> int:
+        """Elements in each variable."""
+        return 1 if not self.is_packed else 2 if self.dtype.is_half else 4
 
     @property
     def c_type(self) -> str:
@@ -32,8 +37,7 @@ class Value:
             return "unsigned"
         if self.dtype == BOOL:
             return "bool"
-        # Codes of a byte are taken apart by their bits.
-        return "int" if self.dtype in (I8, U8) else "float"
+        return "float"
 
     def declaration(self, initial: str = "") -> str:
         """Its declaration; ``initial`` is the value that all begin with."""
@@ -51,6 +55,10 @@ class Value:
         """The element in a register, as a float or bool."""
         if not self.is_packed:
             return self.word(register)
+        if self.per_word > 2:
+            kind = "signed char" if self.dtype == I8 else "unsigned char"
+            grouped = atom(register)
+            return f"(int)({kind})({self.word(f'{grouped} >> 2')} >> (({grouped} & 3) << 3))"
         half = self.dtype.name
         if register.isdigit():
             which = "high" if int(register) & 1 else "low"

@@ -8,7 +8,7 @@ from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
-from mirage_py.codegen.cuda.text.c_text import C_TYPES, added, index_text, predicate_text, weighted
+from mirage_py.codegen.cuda.text.c_text import added, index_text, predicate_text
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
@@ -69,7 +69,7 @@ class Copies:
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
         vector = vector_of(facts, load, target)
-        is_packed = dtype.is_half and vector > 1
+        is_packed = (dtype.is_half and vector > 1) or (not dtype.is_float and vector > 2)
         value = Value(out.value_name(load), target, dtype, is_packed)
         layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
         out.line(f"{value.declaration()}  // {node.access}")
@@ -88,10 +88,7 @@ class Copies:
         self, value: Value, i: str, place: str, vector: int, inside: str, tensor: str
     ) -> None:
         width = vector * value.dtype.bytes
-        if not value.dtype.is_float and width >= 4:
-            self._load_bytes(value, i, place, vector, inside, tensor)
-            return
-        if not value.dtype.is_float:
+        if not value.dtype.is_float and not value.is_packed:
             text, zero = f"*({place})", "false" if value.dtype == BOOL else "0.0f"
             self.out.line(f"{value.word(i)} = {f'{inside} ? {text} : {zero}' if inside else text};")
             return
@@ -100,7 +97,7 @@ class Copies:
             text = f"reinterpret_cast<const unsigned short*>({place})[0]"
             text = f"low_{value.dtype.name}({text})"
             zero = "0.0f"
-        elif value.dtype.is_half or vector > 1:
+        elif value.is_packed or value.dtype.is_half or vector > 1:
             kind = VECTORS[width]
             text = f"*reinterpret_cast<const {kind}*>({place})"
             if streams:
@@ -117,22 +114,6 @@ class Copies:
         kind = VECTORS[width]
         start = value.word("0" if i == "0" else f"{words} * {i}")
         self.out.line(f"*reinterpret_cast<{kind}*>(&{start}) = {text};")
-
-    def _load_bytes(
-        self, value: Value, i: str, place: str, vector: int, inside: str, tensor: str
-    ) -> None:
-        """Integers of a byte, as many as one access takes."""
-        out, kind = self.out, VECTORS[vector]
-        text = f"*reinterpret_cast<const {kind}*>({place})"
-        if tensor in out.options.evict_first and vector > 4:
-            text = f"load_{vector}_evict_first({place})"
-        zero = "0u" if kind == "unsigned" else f"{kind}{{}}"
-        bytes_ = out.fresh(f"{value.name}_bytes")
-        out.line(f"const {kind} {bytes_} = {f'{inside} ? {text} : {zero}' if inside else text};")
-        with out.unrolled("e", vector) as e:
-            kind = C_TYPES[value.dtype.name]
-            element = f"reinterpret_cast<const {kind}*>(&{bytes_})[{e}]"
-            out.line(f"{value.word(weighted((i, vector), (e, 1)))} = {element};")
 
     # -- to shared memory ------------------------------------------------------------------------
 
