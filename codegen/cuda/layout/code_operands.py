@@ -1,5 +1,5 @@
-"""Code operands: operands of a matmul that are computed from integers of a byte, as quantised weights
-are. They go from global memory straight to registers, 16 bytes at a time, without shared memory.
+"""Code operands: operands of a matmul that are computed from integers of a byte, as weights of four
+and eight bits are. They go from global memory straight to registers, 16 bytes at a time.
 
 The sum over K may go in any order, as long as both operands agree. So the bits of K change places:
 a thread holds neighbours in memory, of which an instruction takes some in each of its steps.
@@ -10,10 +10,16 @@ from __future__ import annotations
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.fragments import Bits
 from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.ugraph.ir.dtypes import I8, U8
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 _ACCESS_BITS = 4
 _LANE_BITS = 2
+
+
+def is_code(facts: BlockAnalysis, load: int) -> bool:
+    """Whether a load is of integers of a byte."""
+    return facts.tensors[facts.block.nodes[load].access.tensor].dtype in (I8, U8)
 
 
 def code_load(facts: BlockAnalysis, operand: int) -> int | None:
@@ -23,8 +29,7 @@ def code_load(facts: BlockAnalysis, operand: int) -> int | None:
         number = todo.pop()
         node = facts.block.nodes[number]
         if node.op == "load":
-            dtype = facts.tensors[node.access.tensor].dtype
-            if not dtype.is_float and dtype.bytes == 1:
+            if is_code(facts, number):
                 return number
         elif operator(node.op).kind == ELEMENTWISE:
             todo.extend(node.args)

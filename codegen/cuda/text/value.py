@@ -11,8 +11,9 @@ from mirage_py.ugraph.ir.dtypes import BOOL, I8, DType
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half, or
-    four integers of a byte, the first in the lowest one; otherwise one float for each register (for halves, one that is a half), or one bool.
+    """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half,
+    or four integers of a byte, the first in the lowest one; otherwise one float for each register
+    (for halves, one that is a half), or one bool.
     """
 
     name: str

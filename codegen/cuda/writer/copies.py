@@ -63,16 +63,19 @@ class Copies:
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)
 
-    def loaded(self, load: int, target: Layout, only: str = "") -> Value:
-        """A load straight into registers; ``only`` is the C condition of the threads that do."""
+    def loaded(self, load: int, target: Layout, only: str = "", into: Value | None = None) -> Value:
+        """A load straight into registers, maybe those of ``into``; ``only`` is the C condition of
+        the threads that do.
+        """
         out, facts = self.out, self.facts
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
         vector = vector_of(facts, load, target)
         is_packed = (dtype.is_half and vector > 1) or (not dtype.is_float and vector > 2)
-        value = Value(out.value_name(load), target, dtype, is_packed)
+        value = into or Value(out.value_name(load), target, dtype, is_packed)
         layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
-        out.line(f"{value.declaration()}  // {node.access}")
+        if into is None:
+            out.line(f"{value.declaration()}  // {node.access}")
         count = target.register_count // vector
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
