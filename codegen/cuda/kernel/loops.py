@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
 from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
-from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.layout.code_operands import is_code
+from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds, unmasked_stop

@@ -101,6 +101,12 @@ inline unsigned mul_bf16x2(unsigned a, unsigned b) {
 inline unsigned join_halves(unsigned a, unsigned b, bool a_high, bool b_high) {
     return (a >> (a_high ? 16 : 0) & 0xffffu) | (b >> (b_high ? 16 : 0) & 0xffffu) << 16;
 }
+inline unsigned sub_bf16x2(unsigned a, unsigned b) {
+    return pack_bf16(low_bf16(a) - low_bf16(b), high_bf16(a) - high_bf16(b));
+}
+inline unsigned sub_f16x2(unsigned a, unsigned b) {
+    return pack_f16(low_f16(a) - low_f16(b), high_f16(a) - high_f16(b));
+}
 inline void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
     const float z = low_bf16(zero) - 128.0f;
     for (int n = 0; n < 4; ++n) {

@@ -10,6 +10,8 @@ from mirage_py.formatting.funnel import kinds_text
 from mirage_py.formatting.kernel_format import count_text
 from mirage_py.result import SOURCES, Evidence, Result, SearchSummary
 from mirage_py.search.tilings.kinds import describe
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import operator
 from mirage_py.ugraph.text.text_form import format_ugraph
 from mirage_py.verify.numerical_check.check_strength import sets_text
 from mirage_py.verify.numerical_check.float_case import SetFinding
@@ -29,7 +31,7 @@ def summary(result: Result, files: Sequence[Path]) -> str:
 
 def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
     if result.evidence is not None:
-        yield from _verification(result.evidence)
+        yield from _verification(result.evidence, rounding_sites(result.program))
     yield "search", _search(result.search)
     yield "", _found(result.search)
     for reason, count in sorted(result.search.pruned.items(), key=lambda item: -item[1]):
@@ -51,13 +53,22 @@ def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
         yield "artifact", str(result.artifact)
 
 
-def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def rounding_sites(program: Program) -> int:
+    """Places where a program rounds to a code: functions of which nothing is known but that both
+    sides apply them to the same term.
+    """
+    return sum(operator(n.op).is_quantiser for n in program.nodes)
+
+
+def _verification(evidence: Evidence, sites: int) -> Iterator[tuple[str, str]]:
     """What was checked; nothing is said that was not."""
     primes = ", ".join(map(str, evidence.primes))
     parts = [f"equal in {evidence.trials} trials modulo {primes}"]
     if evidence.samples:
         parts.append(f"in {evidence.samples} samples at full size")
     parts.append(_proof(evidence))
+    if sites:
+        parts.append(f"up to {count_text(sites, 'rounding site')}, none of them moved")
     yield "verified", "; ".join(parts)
     bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
     yield "bound", f"{bound}: {evidence.bound_reason}"

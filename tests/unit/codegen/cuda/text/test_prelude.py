@@ -32,6 +32,12 @@ CALLS_80 = """
     r[1] = pack_bf16(f[0], f[1]);
     f[0] = low_f16(r[0]) + high_f16(r[0]) + low_bf16(r[1]) + high_bf16(r[1]);
     r[2] = mul_f16x2(r[0], r[1]) + mul_bf16x2(r[0], r[1]);
+    codes_u4_f16(r, r[0], 0x64086408u);
+    codes_u4_bf16(r, r[0], 0x43084308u);
+    codes_i8_f16(r, r[0]);
+    codes_i8_bf16(r, r[1]);
+    f[3] = code_i8(r[0], 1) + nearest_e4m3(x);
+    r[1] = join_halves(sub_f16x2(r[0], r[1]), sub_bf16x2(r[0], r[1]), true, x > 1.0f);
     f[1] = exp2_fast(x) + exp_fast(x) + rsqrt_fast(x) + max_nan(x, f[0]);
     named_arrive(1, 64);
     named_barrier(1, 32);
