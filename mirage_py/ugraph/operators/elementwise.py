@@ -318,7 +318,8 @@ _row(
 )  # fmt: skip
 _row(
     "round", 1, 1, np.rint, about="The nearest whole number; of two the even one.", parity="odd",
-    rises=True, jumps=True, is_quantiser=True, ulps=0, keeps_zero=True, torch="torch.round({})", c="rintf({0})",
+    rises=True, jumps=True, is_quantiser=True, ulps=0, keeps_zero=True,
+    torch="torch.round({})", c="rintf({0})",
     # From 2^23 on there are whole numbers only: a sum of that size has lost its fraction.
     triton="tl.where(tl.abs({0}) < 4194304.0, ({0} + 12582912.0) - 12582912.0, {0})",
     has_out=True, aten=("round.default",),
