@@ -1,0 +1,77 @@
+"""Quantised weights and activations as torchao, compressed-tensors and users spell them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.trace import trace
+
+ROWS, COLUMNS, OUTPUTS, GROUP = 3, 64, 5, 16
+GROUPS = (OUTPUTS, COLUMNS // GROUP)
+
+
+def nibbles(x, w, s, z):
+    q = torch.stack((w & 0xF, w >> 4), dim=-1).view(*GROUPS, GROUP).to(x.dtype)
+    return F.linear(x, ((q - z[..., None]) * s[..., None]).view(OUTPUTS, COLUMNS))
+
+
+def symmetric_nibbles(x, w, s, z):
+    low, high = (w & 0xF).to(torch.int8) - 8, (w >> 4).to(torch.int8) - 8
+    full = torch.stack((low, high), dim=-1).flatten(-2).to(x.dtype)
+    return F.linear(x, full * s[:, :1] + z[:, :1])
+
+
+def drawn() -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(5)
+    x = torch.randn(ROWS, COLUMNS, generator=draw)
+    w = torch.randint(0, 256, (OUTPUTS, COLUMNS // 2), generator=draw, dtype=torch.uint8)
+    return [x, w, torch.rand(GROUPS, generator=draw), torch.rand(GROUPS, generator=draw) * 8]
+
+
+@pytest.mark.parametrize("fn", [nibbles, symmetric_nibbles], ids=lambda f: f.__name__)
+def test_packed_codes(agrees, fn):
+    agrees(fn, *drawn())
+
+
+def test_words_of_codes(agrees):
+    x, w, s, z = drawn()
+    packed = w.view(torch.int32)
+
+    def fn(x, w, s, z):
+        shifts = torch.arange(0, 32, 4, dtype=torch.int32)
+        q = ((w[:, :, None] >> shifts) & 0xF).view(OUTPUTS, COLUMNS).to(torch.int8) - 8
+        return F.linear(x, (q.view(*GROUPS, GROUP) * s[..., None]).view(OUTPUTS, COLUMNS)) + z.sum()
+
+    agrees(fn, x, packed, s, z)
+
+
+def test_float8_weights(agrees):
+    x, _, s, _ = drawn()
+    w = torch.randn(OUTPUTS, COLUMNS).to(torch.float8_e4m3fn)
+    agrees(lambda x, w, s: F.linear(x, w.to(torch.float32) * s[:, :1]), x, w, s)
+    program = trace(lambda x, w: F.linear(x, w.to(x.dtype)), x.bfloat16(), w)
+    assert not any(n.op == "cast" for n in program.nodes)
+
+
+def test_float8_activations(agrees):
+    x, _, s, _ = drawn()
+    w = torch.randn(OUTPUTS, COLUMNS).to(torch.float8_e4m3fn)
+
+    def fn(x, w, s):
+        scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448.0
+        q = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return (q.float() @ w.float().t()) * scale * s[:, 0]
+
+    agrees(fn, x, w, s)
+    assert [n.op for n in trace(fn, x, w, s).nodes].count("e4m3") == 1
+
+
+def test_what_float8_does_not_hold_is_refused():
+    # torch has NaN there, kernels the largest number.
+    x = torch.randn(4, 8)
+    for fn in (lambda x: x, lambda x: x.clamp(-500, 448), lambda x: x.clamp(max=448)):
+        with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported here"):
+            trace(lambda x, fn=fn: fn(x).to(torch.float8_e4m3fn).float() * 2, x)
