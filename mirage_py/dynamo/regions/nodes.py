@@ -192,7 +192,9 @@ def _is_position(node: Node, operands: Sequence[Node], known: Mapping[Node, Fact
     counts = prod(shape_of(made[0])) == 1 and not made[0].dtype.is_floating_point
     if name in _COUNTING and not counts:
         return False
-    return all(known[n].kind == CONSTANT or _holds_position(n, known) for n in operands)
+    others = [n for n in operands if known[n].kind != CONSTANT]
+    is_near = all(t.device == made[0].device for n in others for t in tensors_of(n))
+    return is_near and all(_holds_position(n, known) for n in others)
 
 
 def _holds_position(node: Node, known: Mapping[Node, Facts]) -> bool:

@@ -13,11 +13,13 @@ from torch.utils import _pytree as pytree
 
 from mirage_py.dynamo.regions.common_dims import with_common_dims
 from mirage_py.dynamo.regions.nodes import base_name, tensors_of
+from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
+from mirage_py.pipeline.partition.limits import is_searched_whole, operator_count
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
@@ -113,7 +115,16 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays, as_in_memory=False)
     drop_unread(lowering.builder, REGION)
-    program = tidy_dims(with_common_dims(with_column_parts(lowering.builder.build())))
+    built = lowering.builder.build()
+    parted = with_column_parts(built)
+    program = tidy_dims(with_common_dims(parted))
+    if parted is not built and not is_searched_whole(program):
+        raise UnsupportedError(
+            f"a product read in parts, with {operator_count(program)} operators",
+            where=REGION,
+            why="its parts are one kernel only where the program is searched whole",
+            repair="leave what reads the parts outside the region",
+        )
     place = {name: int(str(n.target)[2:]) for n, name in names.items()}
     return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))
 

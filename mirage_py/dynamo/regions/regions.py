@@ -196,6 +196,7 @@ class _Run:
         self._start = start
         self._weight = 0
         self._busy: dict[Node, bool] = {}
+        self._in_parts: dict[Node, None] = {}
         self._online: dict[Node, bool] = {}
         self._made: dict[Node, bool] = {}
         self._rows: tuple[int, ...] | None = None
@@ -216,9 +217,22 @@ class _Run:
         beside = self._rows is not None
         if not floats or self._flow.pieces(self._start, end, beside=beside) != 1:
             return False
+        # What is written whole and read in parts would be computed for both.
+        if any(e.node in self._in_parts for e in outputs) or (beside and self._has_others(end)):
+            return False
         return self._weight <= MAX_WEIGHT or all(
             self._flow.weight_behind(e, self._start) <= MAX_WEIGHT for e in outputs
         )
+
+    def _has_others(self, end: int) -> bool:
+        """Whether a member neither follows a product nor leads to one: it has a grid of its own."""
+        leads: dict[Node, None] = {}
+        for element in reversed(self._flow.elements[self._start : end]):
+            if _is_product(element) or element.node in leads:
+                leads.update(dict.fromkeys(r.source for r in element.reads))
+            elif not self._busy[element.node]:
+                return True
+        return False
 
     def _takes(self, element: Element) -> bool:
         node = element.node
@@ -242,6 +256,7 @@ class _Run:
         # In parts a product of few rows is one for each part, and else it is computed twice.
         few = prod(self._rows or ()) <= MANY_ROWS
         allowed = self._place if few else Place.SAME
+        self._in_parts.update({r.source: None for r in busy if r.place == Place.PARTS})
         return self._weight <= _MAX_BESIDE and all(r.place <= allowed for r in busy)
 
     def _same_grid(self, element: Element) -> bool:

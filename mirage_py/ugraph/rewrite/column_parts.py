@@ -26,7 +26,12 @@ _MOST_PARTS = 8
 
 
 def with_column_parts(program: Program) -> Program:
-    """The program with the columns of such products in parts; inputs and outputs stay."""
+    """The program with the columns of such products in parts; inputs and outputs stay.
+
+    A program that reads values in memory is in kernels that are not changed.
+    """
+    if any(n.op == "read" for n in program.nodes):
+        return program
     reduced = dict.fromkeys(reduced_dims(program))
     for dim in [d for d in program.sizes if d not in reduced]:
         size = program.sizes[dim]

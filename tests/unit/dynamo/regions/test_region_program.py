@@ -192,3 +192,15 @@ def test_heads_of_queries_share_keys_and_values_under_a_mask():
     shapes = sorted(t.shape for t in made.program.inputs)
     assert shapes == [(1, 1, 1, 64), (1, 2, 64, 32), (1, 2, 64, 32), (1, 8, 1, 32)]
     assert sorted(made.program.sizes.values()) == [2, 4, 32, 32, 64]
+
+
+def test_parts_of_many_operators_are_no_region(traced: Trace):
+    def rotated(x: torch.Tensor, w: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
+        y = (x @ w).view(4, 16)
+        turned, rest = y[:, :12], y[:, 12:]
+        half = torch.cat((-turned[:, 6:], turned[:, :6]), -1)
+        return torch.cat((turned * cos + half * cos.exp(), rest), -1)
+
+    given = torch.randn(1, 8), torch.randn(8, 64), torch.randn(12)
+    with pytest.raises(UnsupportedError, match="read in parts"):
+        region_program(tupled(traced(rotated, *given)), layouts_of(given))

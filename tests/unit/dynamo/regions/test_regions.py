@@ -226,6 +226,29 @@ def test_a_region_with_rotary_positions_that_nothing_serves_is_tried_without(tra
     assert "cat" not in shown
 
 
+def test_a_product_that_is_written_whole_is_not_read_in_parts_in_its_kernel(traced: Trace):
+    def both(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x @ w
+        return y, y + torch.cat((-y[:, 256:], y[:, :256]), -1)
+
+    def fused(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x @ w
+        q, v = y[:, :512], y[:, 512:]
+        return q + torch.cat((-q[:, 256:], q[:, :256]), -1), v
+
+    for fn, width in ((both, 512), (fused, 1024)):
+        module = traced(fn, half(4, 512), half(512, width))
+        assert not any("mm" in name and "cat" in name for name in names(cut_of(module)))
+
+
+def test_work_on_another_grid_is_not_beside_products(traced: Trace):
+    def beside(x: Any, w: Any, c: Any, y: Any) -> tuple[torch.Tensor, ...]:
+        return (x @ w) * c, y * c
+
+    module = traced(beside, half(4, 512), half(512, 512), half(1, 512), half(64, 512))
+    assert names(cut_of(module)) == ["mm mul"]
+
+
 def test_masks_of_positions_are_made_where_they_are_read(traced: Trace):
     def attention(q: Any, k: Any, v: Any, at: Any, keep: Any, *, padded: bool) -> torch.Tensor:
         seen = torch.arange(1024, device=q.device) <= torch.arange(1, device=q.device) + at
