@@ -135,7 +135,7 @@ def _start(bench: Bench) -> tuple[Steps, Json]:
     from torch._dynamo.utils import counters
 
     counters.clear()
-    with start_counts() as counts, _log_lines() as lines:
+    with start_counts() as counts, log_lines() as lines:
         steps = bench.ours()
         seconds = bench.started(steps)
     return steps, {
@@ -157,7 +157,7 @@ def _errors(bench: Bench, candidates: Mapping[str, Steps]) -> dict[str, float]:
 
 
 @contextmanager
-def _log_lines() -> Iterator[list[str]]:
+def log_lines() -> Iterator[list[str]]:
     """What the backend logs; printed too, for whoever reads along."""
     lines: list[str] = []
 

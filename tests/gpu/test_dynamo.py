@@ -196,3 +196,30 @@ def test_a_model_in_bfloat16(name: str):
     given = {k: v.cuda() for k, v in batch(name).items() if k != "labels"}
     with torch.no_grad():
         close(compiled(model, effort="none")(**given).logits, model(**given).logits)
+
+
+def test_a_decode_step_rotates_in_the_kernel_of_its_products():
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    config = LlamaConfig(
+        hidden_size=512, intermediate_size=1024, num_hidden_layers=1, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=64, vocab_size=512,
+    )  # fmt: skip
+    with torch.device("cuda"):
+        model: Any = LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+        ids = torch.randint(3, 512, (1, 9))
+    made = [StaticCache(config=config, max_cache_len=128) for _ in range(2)]
+
+    def token_step(ids: torch.Tensor, cache: Any) -> torch.Tensor:
+        found: torch.Tensor = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        return found
+
+    fast = compiled(token_step)
+    with torch.no_grad():
+        for cache in made:
+            token_step(ids, cache)
+        for n in range(3):
+            close(fast(ids[:, n : n + 1], made[0]), token_step(ids[:, n : n + 1], made[1]))
+    for mine, theirs in zip(made[0].layers, made[1].layers, strict=True):
+        close(mine.keys, theirs.keys)
+        close(mine.values, theirs.values)
