@@ -47,6 +47,7 @@ _FITS: Mapping[str, tuple[str, ...]] = {
     "budget": _BUDGETS,
     "seed": ("int",),
     "strict": _TRUTHS,
+    "invariant": _TRUTHS,
     "cache": _TRUTHS,
     "cuda_graphs": _TRUTHS,
     "shapes": ("None",),

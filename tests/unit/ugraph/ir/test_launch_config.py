@@ -48,6 +48,7 @@ TEXTS = {
     "sums": ("producer", "producer_sums", True),
     "threads": ("off", "thread_graphs", False),
     "turns": ("on", "ping_pong", True),
+    "variants": ("one", "one_variant", True),
     "warps": ("1x4x1", "warp_grid", (1, 4, 1)),
     "evict:K": ("evict_first", "evict_first", ("K",)),
 }
