@@ -182,7 +182,8 @@ def _position(
     key = compared(t, t.apply("neg", x) if smallest else x)
     place, extent = dim % len(x.axes), t.shape(x)[dim]
     block = _block(extent)
-    if block == extent:
+    # A reduction over the same row would be one over blocks too.
+    if block == extent or _is_reduced(t, x):
         return _first(t, key, position(t, key, place), place, keepdim, beyond=extent)
     shape = t.shape(x)
     cut = (*shape[:place], extent // block, block, *shape[place + 1 :])
@@ -213,8 +214,13 @@ def _block(extent: int) -> int:
 
 def stored_once(t: Lowering, x: NamedArray) -> None:
     """Has what is read at other indices too in memory, unless no reduction goes into it."""
-    if any(t.builder.nodes[n].op in REDUCING for n in cone(t.builder.nodes, [x.node])):
+    if _is_reduced(t, x):
         t.builder.stored(x.node)
+
+
+def _is_reduced(t: Lowering, x: NamedArray) -> bool:
+    """Whether a reduction goes into a value."""
+    return any(t.builder.nodes[n].op in REDUCING for n in cone(t.builder.nodes, [x.node]))
 
 
 def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:

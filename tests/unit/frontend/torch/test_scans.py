@@ -106,6 +106,12 @@ def test_positions_in_long_rows_are_sought_in_blocks(agrees, name):
     assert {33, 256} <= {d.size for d in program.dims}
 
 
+def test_positions_in_long_rows_that_are_reduced_are_sought_in_one_piece(agrees):
+    """A softmax over two dimensions, and positions in their blocks, would fit no kernel."""
+    program = agrees(EXTREMES["of_a_softmax"], torch.randn(2, 8448)).program
+    assert [d.size for d in program.dims] == [2, 8448]
+
+
 def test_positions_are_integers():
     program = trace(lambda x: (x.argmax(-1), x.topk(2)[1]), torch.randn(3, 8))
     assert [o.tensor.dtype.name for o in program.outputs] == ["i64", "i64"]
