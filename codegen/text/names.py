@@ -204,5 +204,6 @@ def _renamed_options(options: LaunchConfig, names: EmittedNames) -> LaunchConfig
     return replace(
         options,
         evict_first=tuple(sorted(names.tensors.get(t, t) for t in options.evict_first)),
+        constants=tuple(sorted(names.tensors.get(t, t) for t in options.constants)),
         run_time_sizes=tuple(names.dims.get(d, d) for d in options.run_time_sizes),
     )

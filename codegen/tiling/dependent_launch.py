@@ -15,6 +15,20 @@ they wrote.
 The last kernel of a plan triggers no dependent launch. Where the same plan runs repeatedly, as in a
 benchmark, each run would start during the previous one and seem shorter; kernels of other code do
 not use PDL.
+
+Kernels of a *chain* (``next``) lie between others of ours, as the regions of a model do. There
+the first kernel starts early and the last one triggers, too. Such a kernel
+
+* waits before it reads or writes any tensor, inputs too: who is in front of it is not known;
+* waits in every thread, on every path: it ends only after the kernel in front has ended, so all
+  kernels in front have ended when one has waited, whoever of them started early;
+* triggers after its wait: when a kernel starts, all but the one in front have ended. A kernel of
+  other code that starts early behind it finds what it would find behind a kernel that was launched
+  normally and triggers at its head;
+* copies before its wait, past the L1, at most tiles of its ``constants``: inputs that were written
+  before the kernel in front had started, and that it does not write.
+
+In front of it may be any kernel: one that never triggers has ended when this one starts.
 """
 
 from __future__ import annotations
@@ -30,10 +44,13 @@ DEPENDENT_LAUNCH = 90
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """How a kernel's start and its neighbours' are tied."""
+    """How a kernel's start and its neighbours' are tied. ``is_chained``: nothing is known of the
+    kernels around the plan.
+    """
 
     uses_pdl: bool = False
     triggers_next: bool = False
+    is_chained: bool = False
 
 
 ALONE = LaunchOrder()
@@ -45,9 +62,16 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     The option is without effect where the step before is no block graph: a library call, or a
     tensor that is made zero for this kernel to add to.
     """
-    may = can_use_pdl(plan.ugraph, waits_first=plan.backend == "cuda")
+    chained = any(o.next_start for o in plan.options)
+    may = can_use_pdl(plan.ugraph, waits_first=chained or plan.backend == "cuda")
     early = [m and o.early_start for m, o in zip(may, plan.options, strict=True)]
-    return tuple(map(LaunchOrder, early, [*early[1:], False]))
+    triggers = [
+        after or (o.next_start is not None and isinstance(kernel, BlockGraph))
+        for after, o, kernel in zip(
+            [*early[1:], False], plan.options, plan.ugraph.kernels, strict=True
+        )
+    ]
+    return tuple(LaunchOrder(e, t, chained) for e, t in zip(early, triggers, strict=True))
 
 
 def can_use_pdl(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:

@@ -34,7 +34,7 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.launch_choices import NextStart, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, REDUCING, STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -141,7 +141,10 @@ class KernelEmitter:
                     self._wait_for(section.nodes)
                 if section.loop is None:
                     for node in text_order(self.block, self.tiling, number):
-                        self._let_next_start(node, number)
+                        # Before the last stores, or as soon as it has waited.
+                        is_last = number == len(self.block.sections) - 1
+                        if is_last and self.block.nodes[node].op in STORES:
+                            self._let_next_start()
                         self._node(node, number)
                 else:
                     self._loop(number, section, section.loop, loops)
@@ -158,25 +161,23 @@ class KernelEmitter:
             self.is_wide,
         )
 
-    def _let_next_start(self, number: int, section: int) -> None:
-        """Before the last stores. Earlier, blocks that only wait would take the place of
-        blocks that work.
-        """
-        is_last = section == len(self.block.sections) - 1
-        if self._is_trigger_due and is_last and self.block.nodes[number].op in STORES:
+    def _let_next_start(self) -> None:
+        if self._is_trigger_due:
             self.out.line("cuda.gdc_launch_dependents()")
             self._is_trigger_due = False
 
     def _wait_for(self, nodes: Sequence[int]) -> None:
         """A kernel that starts early waits for the previous one before the first of these
-        that touches what other kernels write.
+        that touches what other kernels write; in a chain these may be any.
         """
-        inputs = {t.name for t in self.program.inputs}
+        inputs = {t.name for t in self.program.inputs if not self.order.is_chained}
         accesses = (n for n in map(self.block.nodes.__getitem__, nodes) if n.op in ACCESSES)
         touches = any(n.op in STORES or n.access.tensor not in inputs for n in accesses)
         if self._must_wait and touches:
             self.out.line("cuda.gdc_wait()")
             self._must_wait = False
+            if self.options.next_start is NextStart.WAITED:
+                self._let_next_start()
 
     def _value_names(self) -> list[str]:
         taken = {*self.tiles.dim_var.values(), *(scalar.name for scalar in self.scalars)}

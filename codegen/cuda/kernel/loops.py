@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.layout.code_operands import is_code
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds, unmasked_stop
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.codegen.tiling.unmasked_tiles import always_iterates, loop_masks, unmasked_below
@@ -71,6 +72,23 @@ class LoopEmitter:
             emitters.pipeline.end_loop(number)
             emitters.mma_pipelining.finish(f"{added(first, str(tile))} < {stop}")
         emitters.accumulators.finish(states)
+
+    def issue_early(self) -> None:
+        """The first tiles of the first loop that need not wait for the kernel in front."""
+        out, sections = self.out, self.block.sections
+        number = next((n for n, s in enumerate(sections) if self._has_early_tiles(n)), -1)
+        dim = sections[number].loop
+        if number < 0 or dim is None:
+            return
+        unsplit_positions(out, number)
+        first, stop = loop_bounds(self.tiling, number, self.emitters.plan.live[number], out.starts)
+        tile = self.tiling.padded(dim, number)
+        self.emitters.pipeline.issue_early(number, dim, (first, stop, tile))
+        out.starts.pop(dim, None)
+
+    def _has_early_tiles(self, number: int) -> bool:
+        section, pipeline = self.block.sections[number], self.emitters.pipeline
+        return section.loop is not None and any(map(pipeline.comes_early, section.nodes))
 
     def _codes_ahead(self, number: int, dim: str, first: str) -> dict[int, Value]:
         """Codes that go straight to registers are loaded one iteration ahead: those of the first

@@ -145,7 +145,7 @@ def _fitting(
 ) -> tuple[KernelEmitter, MemoryPlan]:
     """The kernel with as many of the stages that are asked for as shared memory has room for."""
     _refuse(typed.block, options)
-    if _CAPABILITY[_arch(typed.block, options)] < DEPENDENT_LAUNCH:
+    if _CAPABILITY[_arch(typed.block, options)] < DEPENDENT_LAUNCH and not order.is_chained:
         order = ALONE
     limit_bytes = _SMEM_BYTES[_arch(typed.block, options)]
     stages = options.num_stages
@@ -253,7 +253,9 @@ def _kernel(
         cluster=plan.cluster_blocks,
         threads=roles.threads,
         smem_bytes=memory.total_bytes,
-        capability=_CAPABILITY[_arch(block, options)],
+        capability=max(
+            _CAPABILITY[_arch(block, options)], DEPENDENT_LAUNCH if plan.order.is_chained else 0
+        ),
         options=options,
         uses_pdl=plan.order.uses_pdl,
     )

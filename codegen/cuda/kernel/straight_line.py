@@ -61,6 +61,14 @@ class StraightLineEmitter:
                 if words <= _WORDS_AHEAD:
                     yield n
 
+    def issue_early(self) -> None:
+        """Tiles of the first section that need not wait for the kernel in front."""
+        (first, *_), pipeline = self.block.sections, self.emitters.pipeline
+        loads = [n for n in self._order_of_use(first.nodes) if pipeline.comes_early(n)]
+        if first.loop is None and self.facts.cut is None and loads:
+            unsplit_positions(self.out, 0)
+            pipeline.issue_straight_line(loads)
+
     def issue_for_later(self, loop: int) -> None:
         """Small tiles that sections after a loop read come while it works; large ones would take
         the memory of its stages.

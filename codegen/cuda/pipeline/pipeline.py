@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
@@ -10,6 +11,18 @@ from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.writer.emission import Emission
+
+# Bytes of a cp.async that does not go through the L1.
+_PAST_L1 = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _EarlyTiles:
+    """The ``loads`` of a loop that ``copy`` has begun with, and the rings of all of its loads."""
+
+    loads: tuple[int, ...]
+    rings: dict[int, str]
+    copy: str
 
 
 class Pipeline:
@@ -32,6 +45,8 @@ class Pipeline:
         self._has_all = False
         self._rings: dict[int, str] = {}
         self.roles = emission.plan.pipeline.roles
+        # Loops of which tiles are on their way before the kernel has waited.
+        self._early_tiles: dict[int, _EarlyTiles] = {}
 
     def begin_kernel(self) -> None:
         """What comes first in the kernel."""
@@ -123,17 +138,13 @@ class Pipeline:
         self._loop = (first, stop, "", tile)
         if not loads:
             return
-        for load in loads:
-            self._rings[load] = self._buffer(self.staged[load], depth)
-        copy = out.fresh("copy_tiles")
+        early = self._early_tiles.get(section)
+        self._rings = early.rings if early else self._made_rings(loads, depth)
+        rest = [n for n in loads if early is None or n not in early.loads]
+        copy = self._copy_function("copy_tiles" if early is None else "copy_rest", dim, rest)
         self._loop = (first, stop, copy, tile)
-        start = f"{dim}_next"
-        with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
-            out.starts[dim] = start
-            for load in loads:
-                size = self.staged[load].tile.size_bytes
-                place = self._rings[load] if depth == 1 else f"{self._rings[load]} + stage * {size}"
-                self.copies.issue(self.staged[load], place)
+        if early is not None:
+            self._loop = (first, stop, self._both(early.copy, copy), tile)
         if depth == 1:
             return
         self._has_all = self._fills_all(section)
@@ -141,15 +152,75 @@ class Pipeline:
         out.comment(
             f"{'All' if self._has_all else ahead} of them on their way in front of the loop"
         )
-        out.line("#pragma unroll")
-        with out.indented(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
-            place = added(first, f"ahead * {tile}")
-            guard = "" if self._has_all else f"if ({place} < {stop}) "
-            out.line(f"{guard}{copy}({place}, ahead);")
-            out.line("cp_async_commit();")
+        self._fill(ahead, copy, commits=True)
         self._committed += ahead
         self._stage = out.fresh("stage")
         out.line(f"int {self._stage} = 0;")
+
+    def issue_early(self, section: int, dim: str, bounds: tuple[str, str, int]) -> None:
+        """The first tiles of a loop that the kernel in front does not write, before it is waited
+        for.
+        """
+        facts, depth = self.out.facts, self.depths[section]
+        loads = [n for n in facts.block.sections[section].nodes if n in self.staged]
+        early = [n for n in loads if self.comes_early(n)]
+        if depth == 1 or not early:
+            return
+        rings = self._made_rings(loads, depth)
+        copy = self._copy_function("copy_early", dim, early, rings)
+        self._early_tiles[section] = _EarlyTiles(tuple(early), rings, copy)
+        self._loop = (*bounds[:2], copy, bounds[2])
+        self._fill(depth if self._fills_all(section) else depth - 1, copy, commits=False)
+
+    def comes_early(self, load: int) -> bool:
+        """Whether a load need not wait for the kernel in front: copies go past the L1, in which
+        something older may be.
+        """
+        staged = self.staged.get(load)
+        if staged is None or not staged.is_asynchronous or staged.copy_bytes != _PAST_L1:
+            return False
+        tensors = self.out.facts.block.nodes[load].access.tensors
+        return all(t in self.out.options.constants for t in tensors)
+
+    def _made_rings(self, loads: Sequence[int], depth: int) -> dict[int, str]:
+        return {n: self._buffer(self.staged[n], depth) for n in loads}
+
+    def _copy_function(
+        self, stem: str, dim: str, loads: Sequence[int], rings: Mapping[int, str] | None = None
+    ) -> str:
+        """A function that copies one iteration's tiles of these loads to a stage."""
+        out = self.out
+        rings = self._rings if rings is None else rings
+        depth = self.depths[out.facts.section(loads[0])] if loads else 1
+        copy, start = out.fresh(stem), f"{dim}_next"
+        with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
+            out.starts[dim] = start
+            for load in loads:
+                size = self.staged[load].tile.size_bytes
+                place = rings[load] if depth == 1 else f"{rings[load]} + stage * {size}"
+                self.copies.issue(self.staged[load], place)
+        return copy
+
+    def _both(self, first: str, second: str) -> str:
+        copy = self.out.fresh("copy_tiles")
+        kind = self.out.index_type
+        with self.out.indented(f"auto {copy} = [&]({kind} next, int stage)", "};"):
+            self.out.line(f"{first}(next, stage);")
+            self.out.line(f"{second}(next, stage);")
+        return copy
+
+    def _fill(self, count: int, copy: str, *, commits: bool) -> None:
+        """The copies of the first iterations."""
+        out = self.out
+        first, stop, _, tile = self._loop
+        out.line("#pragma unroll")
+        with out.indented(f"for (int ahead = 0; ahead < {count}; ++ahead)"):
+            place = added(first, f"ahead * {tile}")
+            has_all = (first, stop) == ("0", str(count * tile))
+            guard = "" if self._has_all or has_all else f"if ({place} < {stop}) "
+            out.line(f"{guard}{copy}({place}, ahead);")
+            if commits:
+                out.line("cp_async_commit();")
 
     def _fills_all(self, section: int) -> bool:
         """Whether a loop has a buffer for each of its tiles, and masks leave out none."""

@@ -259,6 +259,10 @@ class TmaPipeline(Pipeline):
         turn = self._turns.get(section)
         self._stage, self._parity = turn or self._begin("stage", "parity")
 
+    def issue_early(self, section: int, dim: str, bounds: tuple[str, str, int]) -> None:
+        if section not in self.loops:
+            super().issue_early(section, dim, bounds)
+
     def begin_iteration(self, section: int) -> None:
         """At the head of an iteration: its tiles have arrived, others are on their way."""
         if section not in self.loops:

@@ -8,7 +8,7 @@ ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Induc
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mirage_py.dynamo.compile.fused_graph import fused_graph
 from mirage_py.dynamo.networks.held_weights import is_wanted
+from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
-from mirage_py.dynamo.regions.writes import put_writes, take_writes
+from mirage_py.dynamo.regions.writes import Write, put_writes, take_writes
+from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
 from mirage_py.dynamo.serve.log import log, report
@@ -62,6 +64,7 @@ class GraphCompiler:
     plans: list[Plan] = field(default_factory=list)
     is_used: bool = True
     shares_budget: bool = False
+    chain: Chain = field(default_factory=Chain)
 
     def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
         """The graph ``name`` as a callable of a list of inputs, with torch's operators around."""
@@ -90,6 +93,15 @@ class GraphCompiler:
         """The regions: who keeps a compiled graph keeps them, for it knows their keys alone."""
         return tuple(self.calls.values())
 
+    def chained(self, compiled: Callable[..., Any]) -> Callable[..., Any] | None:
+        """A compiled graph with its regions as links of a chain; None where none can be one."""
+        links = [(call, *item) for call in self.calls.values() for item in call.links().items()]
+        kernels = link_kernels([plan for _, _, plan in links], self.options)
+        for (call, key, _), kernel in zip(links, kernels, strict=True):
+            if kernel is not None:
+                call.serve_link(key, kernel)
+        return self.chain.running(compiled) if any(kernels) else None
+
     def fused(self, name: str, module: GraphModule) -> GraphModule:
         """The graph, rewritten as a whole where that pays, with a call in the place of each region
         that something serves; ``module`` itself where neither is.
@@ -97,7 +109,7 @@ class GraphCompiler:
         module = self._rewritten(name, module)
         writes = take_writes(module.graph)
         try:
-            plan = self._planned(module)
+            plan = self._planned(name, module, writes)
             fused = fused_graph(module, plan.cut, plan.served) if plan.served else None
         finally:
             put_writes(module.graph, writes)
@@ -129,11 +141,11 @@ class GraphCompiler:
             log.info("graph level: %s", line)
         return found.module
 
-    def plan(self, module: GraphModule) -> Plan:
-        """What becomes of the graph."""
+    def plan(self, name: str, module: GraphModule) -> Plan:
+        """What becomes of the graph ``name``."""
         writes = take_writes(module.graph)
         try:
-            return self._planned(module)
+            return self._planned(name, module, writes)
         finally:
             put_writes(module.graph, writes)
 
@@ -147,14 +159,16 @@ class GraphCompiler:
 
             add_to_report(lines, self.options, self.target)
 
-    def _planned(self, module: GraphModule) -> Plan:
-        plan = self._served(module, parts=True)
+    def _planned(self, name: str, module: GraphModule, writes: Sequence[Write]) -> Plan:
+        plan = self._served(name, module, writes, parts=True)
         # A larger region that nothing serves leaves none: its products alone may be served.
         if all(entry.served.kernel is not None for _, _, entry in plan.rows):
             return plan
-        return max(plan, self._served(module, parts=False), key=_saved_us)
+        return max(plan, self._served(name, module, writes, parts=False), key=_saved_us)
 
-    def _served(self, module: GraphModule, *, parts: bool) -> Plan:
+    def _served(
+        self, name: str, module: GraphModule, writes: Sequence[Write], *, parts: bool
+    ) -> Plan:
         found = cut(
             module.graph,
             self.target,
@@ -165,6 +179,8 @@ class GraphCompiler:
             parts=parts,
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
+        if name == "inference" and self.options.chain != "off":
+            graphs = with_constants(graphs, found, [w.place for w in writes])
         entries = self._entries(found.regions, graphs)
         served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
         return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))
@@ -194,7 +210,12 @@ class GraphCompiler:
             options = self.options.with_share(others) if self.shares_budget else self.options
             server = self.server or server_for(options, devices[0] if devices else "cpu")
             call = self.calls[graph.key] = RegionCall(
-                graph.key, graph.module, server, self.options.max_sizes
+                graph.key,
+                graph.module,
+                server,
+                self.options.max_sizes,
+                graph.constants,
+                self.chain,
             )
             register(call)
         # Kernels are measured on real tensors, and their programs are nobody's trace.

@@ -58,8 +58,12 @@ def compiled_by_inductor(
     attempt = _Attempt(compiler, settings, benchmark)
     try:
         ours = attempt.compiled(module, inputs)
+        if compiler.options.chain == "on":
+            ours = compiler.chained(ours) or ours
         plain = functools.partial(left_to_torch, module, inputs, settings)
-        chosen = benchmark.winner(ours, plain, module, inputs)
+        is_raced = compiler.options.chain == "race"
+        other = compiler.chained if is_raced else None
+        chosen = benchmark.winner(ours, plain, module, inputs, other)
     except _LeftToTorchError:
         pass
     # Dynamo's own way to begin again.
@@ -77,7 +81,7 @@ def compiled_by_inductor(
             stacklevel=2,
         )
     else:
-        compiler.is_used = chosen is ours
+        compiler.is_used = ours in (chosen, getattr(chosen, "__wrapped__", None))
         return chosen
     finally:
         attempt.may_begin_again = False
@@ -124,7 +128,7 @@ class _Attempt:
         with self._as_before():
             plans = []
             for name, module in graphs:
-                plans.append((name, self._compiler.plan(module)))
+                plans.append((name, self._compiler.plan(name, module)))
                 if plans[-1][1].served:
                     return
             for name, plan in plans:

@@ -19,12 +19,15 @@ from mirage_py.dynamo.regions.regions import Region
 class RegionGraph:
     """``module`` computes the region; it takes ``inputs`` of the graph around it, in the order in
     which they are read first, and returns a tuple with ``outputs``. Inputs are tensors and sizes.
+    Nothing in the graph around it writes the inputs with the numbers ``constants``, and they were
+    written before any kernel starts that may lie in front of the region.
     """
 
     module: GraphModule
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     key: str
+    constants: tuple[int, ...] = ()
 
 
 def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:

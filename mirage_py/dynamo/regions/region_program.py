@@ -77,11 +77,14 @@ class RegionResult:
 
 @dataclass(frozen=True, slots=True)
 class RegionProgram:
-    """A program; its inputs are the region's inputs number ``inputs``, its outputs ``results``."""
+    """A program; its inputs are the region's inputs number ``inputs``, its outputs ``results``.
+    ``constants`` are names of inputs that no kernel around the region writes.
+    """
 
     program: Program
     inputs: tuple[int, ...]
     results: tuple[RegionResult, ...]
+    constants: tuple[str, ...] = ()
 
 
 def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) -> RegionProgram:

@@ -20,6 +20,7 @@ _CHOICES = {
     "shapes": ("static",),
     "whole_graph": ("auto", "race", "trust"),
     "graph": ("auto", "off", "full"),
+    "chain": ("off", "race", "on"),
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "target": (str,),
@@ -63,6 +64,8 @@ class BackendOptions:
     * ``graph``: whether graphs for inference are rewritten as a whole before they are cut, by
       substitutions. ``auto``: those with constant weights, as ``freezing`` makes them.
       ``full``: all, within larger bounds; on a GPU operators are measured. ``off``: none.
+    * ``chain``: whether regions are launched as a chain on Hopper, each starting early behind what
+      lies in front. ``race``: where whole graphs are timed, with and without. ``on``: always.
     """
 
     effort: str = "quick"
@@ -82,6 +85,7 @@ class BackendOptions:
     report: str = ""
     scheduler: str = ""
     graph: str = "auto"
+    chain: str = "off"
 
     @property
     def request(self) -> Request:

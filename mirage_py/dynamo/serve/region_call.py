@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.regions.nodes import extent
 from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
+from mirage_py.dynamo.serve.chain import Chain
 from mirage_py.errors import LostGpuError, MirageWarning, why_failed
 from mirage_py.reasons import Code, Reason, Served, Server, reason
+from mirage_py.ugraph.ir.plan import Plan
 
 Value = torch.Tensor | int
 # From a program's inputs to its outputs, a tuple for several.
@@ -22,11 +24,14 @@ Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A ``kernel`` that serves a program, or None for the region's own operators, and why."""
+    """A ``kernel`` that serves a program, or None for the region's own operators, and why; ``link``
+    is its plan for a chain.
+    """
 
     kernel: Kernel | None
     why: Reason
     by: Server = Server.EAGER
+    link: Plan | None = None
 
     def __str__(self) -> str:
         return str(Served(self.by, self.why))
@@ -57,12 +62,24 @@ class RegionCall:
     """
 
     def __init__(
-        self, key: str, module: GraphModule, server: RegionServer, max_sizes: int | None = None
+        self,
+        key: str,
+        module: GraphModule,
+        server: RegionServer,
+        max_sizes: int | None = None,
+        constants: Sequence[int] = (),
+        chain: Chain | None = None,
     ) -> None:
+        """``constants`` are numbers of inputs that no kernel around the region writes; links serve
+        while the ``chain`` is on.
+        """
         self.key = key
         self.module = module
         self._server = server
         self._max_sizes = max_sizes
+        self._constants = frozenset(constants)
+        self._chain = chain or Chain()
+        self._links: dict[Hashable, Kernel] = {}
         self._is_full = False
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.RLock()
@@ -71,8 +88,11 @@ class RegionCall:
     def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
         """The region's results, laid out as torch expects them."""
         layouts = tuple(_described(x) for x in inputs)
-        entry = self._entries.get(_table_key(layouts)) or self.prepare(layouts)
+        table_key = _table_key(layouts)
+        entry = self._entries.get(table_key) or self.prepare(layouts)
         kernel, program = entry.served.kernel, entry.program
+        if self._chain.is_on:
+            kernel = self._links.get(table_key, kernel)
         if kernel is None or program is None or self._broken:
             return tuple(self.module(*inputs))
         try:
@@ -103,6 +123,14 @@ class RegionCall:
                 known = self._entries[key] = self._made(layouts)
             return known
 
+    def links(self) -> Mapping[Hashable, Plan]:
+        """Its plans for a chain, by what ``serve_link`` knows them by."""
+        return {k: e.served.link for k, e in self._entries.items() if e.served.link is not None}
+
+    def serve_link(self, key: Hashable, kernel: Kernel) -> None:
+        """The ``kernel`` serves while the chain is on."""
+        self._links[key] = kernel
+
     def dispatch_table(self) -> str:
         """One line for each set of sizes met so far, and what serves it."""
         lines = [f"({e.signature}) -> {e.served}" for e in self._entries.values()]
@@ -125,7 +153,7 @@ class RegionCall:
     def _made(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         signature = ", ".join(map(_words, layouts))
         try:
-            program = region_program(self.module, layouts)
+            program = self._told(region_program(self.module, layouts))
             served = self._server(program, self._reference(program, layouts))
         except LostGpuError:  # there is none for the fallback either
             raise
@@ -133,6 +161,11 @@ class RegionCall:
         except Exception as error:  # noqa: BLE001
             return Entry(signature, Service(None, why_failed(error)))
         return Entry(signature, served, program)
+
+    def _told(self, region: RegionProgram) -> RegionProgram:
+        tensors = zip(region.program.inputs, region.inputs, strict=True)
+        names = (t.name for t, number in tensors if number in self._constants)
+        return replace(region, constants=tuple(names))
 
     def _reference(self, program: RegionProgram, layouts: Sequence[TensorLayout | int]) -> Kernel:
         """The region's own operators, from the program's inputs to its outputs."""

@@ -46,6 +46,11 @@ def register(call: RegionCall) -> None:
     _CALLS[call.key] = (*living, weakref.ref(call))
 
 
+def living_calls() -> list[RegionCall]:
+    """All regions that somebody holds."""
+    return [call for refs in _CALLS.values() for r in refs if (call := r()) is not None]
+
+
 def _known(key: str) -> RegionCall:
     return next(call for r in reversed(_CALLS[key]) if (call := r()) is not None)
 

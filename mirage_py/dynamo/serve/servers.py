@@ -10,6 +10,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.regions.region_program import RegionProgram
+from mirage_py.dynamo.serve.chain import link_of
 from mirage_py.dynamo.serve.fallback import compiled_graph
 from mirage_py.dynamo.serve.measured_format import format_measured
 from mirage_py.dynamo.serve.options import BackendOptions
@@ -64,7 +65,8 @@ def optimizing(options: BackendOptions) -> RegionServer:
             return Service(None, reason(Code.NONE_FASTER, measured))
         count = len(plan.ugraph.kernels)
         words = f"{count} kernels of {plan.backend}: {measured}"
-        return Service(PlanRunner(plan), reason(Code.KERNEL, words), Server.OURS)
+        link = link_of(plan, region.constants, options)
+        return Service(PlanRunner(plan), reason(Code.KERNEL, words), Server.OURS, link)
 
     return serve
 

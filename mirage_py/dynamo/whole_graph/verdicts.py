@@ -1,6 +1,6 @@
 """Cached verdicts of whole-graph benchmarks: the next start compiles the winner alone.
 
-CACHE/verdicts/KEY.json    {"winner": "ours" or "torch", "words": both times}
+CACHE/verdicts/KEY.json    {"winner": "ours", "chained" or "torch", "words": all times}
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.store.cache import toolchain
 
-OURS, TORCH = "ours", "torch"
+OURS, CHAINED, TORCH = "ours", "chained", "torch"
 # Options that change nothing of what is benchmarked.
 _ASIDE = ("whole_graph", "cache", "report")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who was faster, ``OURS`` or ``TORCH``, and how that was found."""
+    """Who was faster, ``OURS``, ``CHAINED`` or ``TORCH``, and how that was found."""
 
     winner: str
     words: str
@@ -64,7 +64,7 @@ def cached_verdict(key: str) -> Verdict | None:
         found = Verdict(read["winner"], str(read["words"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if found.winner in (OURS, TORCH) else None
+    return found if found.winner in (OURS, CHAINED, TORCH) else None
 
 
 def cache_verdict(key: str, verdict: Verdict) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mirage_py.runtime.code_check.events import Event, Launch, UnsupportedError
+from mirage_py.runtime.code_check.events import Event, Fault, Launch, UnsupportedError
 from mirage_py.runtime.code_check.global_memory import GlobalMemory
 from mirage_py.runtime.code_check.ptx import integers
 from mirage_py.runtime.code_check.ptx.flow import EXIT, Flow, flow_of, followed, live_at, written
@@ -108,7 +108,12 @@ class WarpRun:
     def run(self) -> list[Event]:
         """All of it. Raises UnsupportedError."""
         self._follow(0, np.ones((1, 32), bool), EXIT, None)
-        self._note("exit", self.program.entry.instructions[-1], np.ones((1, 32), bool))
+        last = self.program.entry.instructions[-1]
+        if self.program.launch.waits and not self.waited.all():
+            # It could end before the kernel in front, and what waits for it would read too soon.
+            text = "a thread ends without having waited for the kernel in front"
+            self.program.memory.say(Fault("early access", last.line, text))
+        self._note("exit", last, np.ones((1, 32), bool))
         return self.events
 
     # -- control flow ----------------------------------------------------------------------------
@@ -236,7 +241,7 @@ class WarpRun:
         if special is not None:
             special(self, i, mask, merged, may)
         elif name in _NO_EFFECT:
-            if i.parts[1:2] == ("wait",):
+            if i.parts[1:2] == ("wait",) and not may:
                 self.waited = self.waited | mask
         elif name == "setp":
             self._compare(i, mask, merged)

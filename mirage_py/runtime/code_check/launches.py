@@ -21,8 +21,10 @@ def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGr
     """The launch of the kernel that was emitted for ``block`` of a plan for ``program``."""
     names = entry.parameters
     by_name = {t.name: t for t in kernel.pointers}
+    constants = kernel.options.constants
     tensors = {
-        name: _tensor(tensor, block) for name, tensor in zip(names, kernel.pointers, strict=False)
+        name: _tensor(tensor, block, tensor.name in constants)
+        for name, tensor in zip(names, kernel.pointers, strict=False)
     }
     maps = {
         name: Map(what.tensor, what.shape, what.box, by_name[what.tensor].dtype.bytes)
@@ -46,7 +48,8 @@ def triton_launch_of(
     """``launch_of`` what Triton compiled, with the metadata of that. A tensor descriptor becomes a
     tensor map, then its shape and strides as parameters of their own.
     """
-    inputs = {t.name for t in program.inputs}
+    # In a chain the kernel in front may write any tensor.
+    inputs = {t.name for t in program.inputs if not kernel.order.is_chained}
     descriptors: list[Mapping[str, Sequence[int]]] = list(metadata.tensordesc_meta or ())
     tensors, maps, at = {}, {}, 0
     for tensor in kernel.pointers:

@@ -49,6 +49,13 @@ class OverlapMode(StrEnum):
     ACROSS = "across"
 
 
+class NextStart(StrEnum):
+    """When a kernel lets the next one start: once it has waited, or before its last stores."""
+
+    WAITED = "waited"
+    STORES = "stores"
+
+
 class Precision(StrEnum):
     """How matmuls of float32 are computed: by multiply-adds on CUDA cores, or on tensor cores with
     operands rounded to TF32, or with each operand as the sum of two numbers of TF32 (three

@@ -23,6 +23,7 @@ from mirage_py.ugraph.ir.launch_choices import (
     BlockOrder,
     LayoutMode,
     MatmulInstruction,
+    NextStart,
     Option,
     OverlapMode,
     Precision,
@@ -81,6 +82,21 @@ class LaunchConfig:
         "runs, and waits for its results",
         default="after the previous kernel",
         cost="one wait in the kernel", capability=90,
+    ))  # fmt: skip
+    next_start: NextStart | None = field(default=None, metadata=_about(
+        "next", choice(NextStart), _BOTH,
+        "of every kernel of a plan: the plan lies between kernels that start early, so that the "
+        "first one does, too, and what follows may start when a kernel has `waited`, or comes to "
+        "its last `stores`",
+        default="nothing behind the plan starts early",
+        cost="under a clock a plan that follows itself begins while it runs", capability=90,
+    ))  # fmt: skip
+    constants: tuple[str, ...] = field(default=(), metadata=_about(
+        "constants", NAMES, _CUDA,
+        "inputs that no kernel in front writes: their first tiles are copied to shared memory "
+        "before the kernel waits; with `next`",
+        default="none",
+        cost="nothing", capability=90,
     ))  # fmt: skip
     evict_first: tuple[str, ...] = field(default=(), metadata=_about(
         "evict:", NAMES, _BOTH,

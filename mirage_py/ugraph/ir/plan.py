@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mirage_py.display import Displayed
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import listed
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -20,3 +22,16 @@ class Plan(Displayed):
 
     def __repr__(self) -> str:
         return f"<Plan by {self.backend}: {self.ugraph!r} with {listed(self.options)}>"
+
+
+def chained(
+    plan: Plan, following: NextStart = NextStart.STORES, constants: Sequence[str] = ()
+) -> Plan:
+    """The plan for a place between other kernels that start early; nothing there writes its inputs
+    ``constants``.
+    """
+    told = tuple(sorted(constants))
+    options = tuple(
+        replace(o, early_start=True, next_start=following, constants=told) for o in plan.options
+    )
+    return replace(plan, options=options)

@@ -6,6 +6,7 @@ The clock is one of the test's own. Both candidates run operator by operator: no
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.compile import inductor_graphs
+from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.serve.fallback import eager_fallback
 from mirage_py.dynamo.whole_graph import benchmark
 from mirage_py.dynamo.whole_graph.real_inputs import (
@@ -30,6 +32,7 @@ from mirage_py.dynamo.whole_graph.real_inputs import (
 from mirage_py.dynamo.whole_graph.timer import CompiledGraph
 from mirage_py.dynamo.whole_graph.uncaptured import Uncaptured
 from mirage_py.dynamo.whole_graph.verdicts import (
+    CHAINED,
     OURS,
     TORCH,
     Verdict,
@@ -141,6 +144,43 @@ def test_the_faster_one_is_used(
     assert by_torch[-1] == f"{winner} ran"
     (line,) = lines("whole graph:")
     assert f"by torch.compile {theirs:.1f} us (benchmarked)" in line
+
+
+@pytest.mark.parametrize(
+    ("times", "ran"),
+    [((100.0, 90.0, 95.0), "chained"), ((100.0, 99.5, 120.0), "ours"), ((100.0, 90.0, 80.0),
+      "torch"), ((100.0, 90.0, 89.5), "chained")],
+)  # fmt: skip
+def test_regions_may_be_chained(
+    compiled: Any,
+    clock: Clock,
+    by_torch: list[str],
+    lines: Lines,
+    monkeypatch: pytest.MonkeyPatch,
+    times: tuple[float, float, float],
+    ran: str,
+):
+    def chained(_: GraphCompiler, ours: Any) -> Any:
+        @functools.wraps(ours)
+        def run(*values: Any) -> Any:
+            found = ours(*values)
+            by_torch[-1] = "chained ran"
+            return found
+
+        return run
+
+    monkeypatch.setattr(GraphCompiler, "chained", chained)
+    clock.times = dict(zip((OURS, CHAINED, TORCH), times, strict=True))
+    x, w = torch.randn(5, 64), torch.randn(64, 64)
+    for _ in range(2):  # the second start knows the verdict
+        torch._dynamo.reset()
+        with torch.no_grad():
+            torch.testing.assert_close(
+                benchmarked(compiled, plain, chain="race")(x, w), plain(x, w)
+            )
+        assert by_torch[-1] == f"{ran} ran"
+    assert clock.runs == 1
+    assert f"chained {times[1]:.1f} us" in lines("whole graph:")[0]
 
 
 def test_inputs_are_what_they_were(compiled: Any, clock: Clock, by_torch: list[str]):
