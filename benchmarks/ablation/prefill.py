@@ -19,6 +19,7 @@ from torch import Tensor
 
 from benchmarks.ablation.prefill_plans import CELLS, GROUPS, HEADS, Cell, Variant, variants
 from benchmarks.peers.library_attention import prompt_peers
+from benchmarks.report.provenance import commit
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.timing.timing import time_interleaved
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = {
         "command": f"python -m benchmarks.ablation.prefill -o {output}",
         "gpu": torch.cuda.get_device_name(),
+        "commit": commit(),
         "rows": rows,
     }
     output.write_text(text_of(document), encoding="utf-8")
