@@ -115,7 +115,7 @@ def _in_child(name: str, checkout: Path | None, limit_s: int, pipe: Connection) 
 
 def measured(name: str, checkout: Path | None, limit_s: int) -> Json:
     """The row of a program, in a process that ends after this much CPU time."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_in_child, args=(name, checkout, limit_s, theirs))
     child.start()

@@ -31,7 +31,7 @@ WILD = (
 KERNELBENCH = ("L1-1", "L1-23", "L1-36", "L1-95", "L2-12", "L2-22", "L2-28", "L2-37", "L2-45",
                "L2-59", "L2-62", "L2-66", "L2-70", "L2-76", "L2-84", "L2-88", "L2-95", "L3-31",
                "L3-43", "L3-44")  # fmt: skip
-RANDOM = 20
+RANDOM = 200
 
 
 def untuned(checkout: Path | None) -> dict[str, Callable[[], Program]]:

@@ -37,7 +37,13 @@ from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half
 from mirage_py.verify.rounding.rounding_inputs import rounding_inputs
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 from mirage_py.verify.sizes.conditions import Conditions
-from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
+from mirage_py.verify.sizes.shrink import (
+    fixed_dims,
+    predicates_of,
+    shrink,
+    shrink_ugraph,
+    small_places,
+)
 from mirage_py.verify.sizes.small_sizes import small_extents
 from mirage_py.verify.sizes.tied_dims import tied_dims
 
@@ -192,9 +198,11 @@ def _small(family: UGraph) -> tuple[Program, UGraph]:
     fixed = fixed_dims(program, family.kernels)
     extents = small_extents(program, _SEED, fixed, tied=tied)
     conditions = Conditions(predicates_of(program, family.kernels), program.sizes, extents)
-    small = shrink_ugraph(family, extents, conditions=conditions)
+    places = small_places(program, family.kernels, extents)
+    small = shrink_ugraph(family, extents, conditions=conditions, places=places)
     # Kernels may read more of an input than the program does.
-    ours = replace(shrink(program, extents, conditions=conditions), inputs=small.program.inputs)
+    ours = shrink(program, extents, conditions=conditions, places=places)
+    ours = replace(ours, inputs=small.program.inputs)
     kernels = tuple(_filled(k, ours.sizes) for k in small.kernels)
     return ours, replace(small, program=ours, kernels=kernels)
 

@@ -19,19 +19,25 @@ from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix, rescaled_radix
 from mirage_py.verify.sizes.conditions import Conditions
+from mirage_py.verify.sizes.places import Place, moved_places
 
 
 def shrink(
-    program: Program, extents: Mapping[str, int], *, conditions: Conditions | None = None
+    program: Program,
+    extents: Mapping[str, int],
+    *,
+    conditions: Conditions | None = None,
+    places: Mapping[Place, int] | None = None,
 ) -> Program:
     """The program with the given sizes; dimensions without one keep theirs.
 
     Shapes follow from the bounds of the indices, and so do dimensions of values that are read at
     other indices (see ``covering``); strides are row-major. Offsets in conditions keep their place
-    relative to the sizes; ``conditions`` says how, where others have to agree on it. Raises
-    InputError for a dimension that cannot change.
+    relative to the sizes; ``conditions`` says how, where others have to agree on it. Constant
+    positions stay where they are but for those that ``places`` moves. Raises InputError for a
+    dimension that cannot change.
     """
-    return _Shrinker(program, (), extents, conditions).program()
+    return _Shrinker(program, (), extents, conditions, places).program()
 
 
 def shrink_ugraph(
@@ -40,13 +46,14 @@ def shrink_ugraph(
     tiles: Mapping[str, int] | None = None,
     *,
     conditions: Conditions | None = None,
+    places: Mapping[Place, int] | None = None,
 ) -> UGraph:
     """The µGraph and its program with the given sizes.
 
     ``tiles`` gives the tile of every grid axis and loop over a dimension; the others become open,
     as in a family (see mirage_py.verify.sizes.small_sizes.instantiate_small).
     """
-    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents, conditions)
+    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents, conditions, places)
     return shrinker.ugraph(ugraph, tiles or {})
 
 
@@ -138,6 +145,18 @@ def is_known_position(expr: IndexExpr) -> bool:
     return expr.op == "mod" and bool(expr.tensors())
 
 
+def small_places(
+    program: Program, kernels: Iterable[Kernel], extents: Mapping[str, int]
+) -> Mapping[Place, int]:
+    """Where the constant positions of a program and of kernels of it go at other sizes."""
+    new, tables = covering(program, extents), _small_tables(program, kernels)
+    return moved_places(
+        _all_nodes(program, kernels),
+        lambda e: e.bounds(program.sizes),
+        lambda e: _moved(e, program.sizes, new, tables).bounds(new),
+    )
+
+
 def predicates_of(program: Program, kernels: Iterable[Kernel] = ()) -> list[Predicate]:
     """The conditions of all masks."""
     return [n.attr for n in _all_nodes(program, kernels) if isinstance(n.attr, Predicate)]
@@ -157,6 +176,7 @@ class _Shrinker:
         kernels: Iterable[Kernel],
         extents: Mapping[str, int],
         conditions: Conditions | None,
+        places: Mapping[Place, int] | None,
     ) -> None:
         self._program = program
         self._kernels = tuple(kernels)
@@ -167,10 +187,11 @@ class _Shrinker:
             predicates_of(program, self._kernels), self._old, self._new
         )
         self._tables = _small_tables(program, self._kernels)
+        self._places = places or {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for node in _all_nodes(program, self._kernels):
             if isinstance(node.attr, Access):
-                self._cover(node.attr.tensor, self._index(node.attr.index))
+                self._cover(node.attr.tensor, self._at(node.attr).index)
         for o in program.outputs:
             self._cover(o.tensor.name, self._index(o.index))
 
@@ -237,10 +258,18 @@ class _Shrinker:
     def _node(self, node: Node) -> Node:
         attr = node.attr
         if isinstance(attr, Access):
-            return replace(node, attr=Access(attr.tensor, self._index(attr.index)))
+            return replace(node, attr=self._at(attr))
         if isinstance(attr, Predicate):
             return replace(node, attr=self._conditions.moved(attr))
         return node
+
+    def _at(self, access: Access) -> Access:
+        index = list(self._index(access.index))
+        for axis, expr in enumerate(access.index):
+            if expr.op == "const":
+                place = self._places.get((access.tensor, axis, expr.value), expr.value)
+                index[axis] = ix.const(place)
+        return Access(access.tensor, tuple(index))
 
     def _index(self, index: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
         return tuple(_moved(e, self._old, self._new, self._tables) for e in index)
