@@ -36,9 +36,12 @@ class Form:
         """No plan of this form is predicted to be faster: every kernel moves what is not in the
         cache once, does its matmuls at the full rate, and is launched.
         """
-        return sum(
-            _kernel_bound_us(self.ugraph, kernel, cached, target)
-            for kernel, cached in zip(self.ugraph.kernels, self.in_cache, strict=True)
+        return sum(self.kernel_bound_us(n, target) for n in range(len(self.ugraph.kernels)))
+
+    def kernel_bound_us(self, number: int, target: Target) -> float:
+        """The part of one kernel in that."""
+        return _kernel_bound_us(
+            self.ugraph, self.ugraph.kernels[number], self.in_cache[number], target
         )
 
 

@@ -78,6 +78,14 @@ class KernelRanker:
         """The family at these numbers of splits."""
         return self._models.form(family, splits)
 
+    def splits(self, family: UGraph) -> tuple[Mapping[str, int], ...]:
+        """The numbers of splits that it may have, the nominal one first."""
+        return self._models.splits(family)
+
+    def bound_us(self, form: Form) -> float:
+        """No plan of the form is predicted to be faster."""
+        return self._models.bound_us(form)
+
     def probe_us(self, form: Form) -> float:
         """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""
         return sum(self._probe_us(form, n) for n in range(len(form.ugraph.kernels)))

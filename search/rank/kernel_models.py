@@ -11,7 +11,7 @@ from math import inf
 from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.model.launches import BackEnd, fed, usual_options
-from mirage_py.search.rank.forms import Form, form_of
+from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
@@ -33,6 +33,8 @@ class KernelModels:
         self.target = target
         self._most_tilings = most_tilings
         self._forms: dict[Hashable, Form] = {}
+        self._splits: dict[str, tuple[Mapping[str, int], ...]] = {}
+        self._bounds: dict[int, float] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[tuple[Form, int], int] = {}
         self._keys: dict[tuple[int, BackEnd], Hashable] = {}
@@ -47,6 +49,24 @@ class KernelModels:
         if key not in self._forms:
             self._forms[key] = form_of(family, self.target, splits)
         return self._forms[key]
+
+    def splits(self, family: UGraph) -> tuple[Mapping[str, int], ...]:
+        """The numbers of splits that it may have, the nominal one first."""
+        if family.digest not in self._splits:
+            self._splits[family.digest] = splits_worth_trying(family, self.target)
+        return self._splits[family.digest]
+
+    def bound_us(self, form: Form) -> float:
+        """No plan of the form is predicted to be faster."""
+        return sum(self._bound_us(form, n) for n in range(len(form.ugraph.kernels)))
+
+    def _bound_us(self, form: Form, number: int) -> float:
+        if not isinstance(form.ugraph.kernels[number], BlockGraph):
+            return form.kernel_bound_us(number, self.target)
+        key = self.kernel(form, number)
+        if key not in self._bounds:
+            self._bounds[key] = form.kernel_bound_us(number, self.target)
+        return self._bounds[key]
 
     def kernel(self, form: Form, number: int) -> int:
         """The same for kernels of any forms that are equal but for their names."""

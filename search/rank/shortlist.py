@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from math import inf
 
-from mirage_py.search.rank.forms import Form, splits_worth_trying
+from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.ugraph.ir.program import Tensor
@@ -65,7 +65,7 @@ def _listed(
     by_kind: dict[str, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
-        choices = splits_worth_trying(family, ranker.target)
+        choices = ranker.splits(family)
         if not choices:
             continue
         form = ranker.form(family, choices[0])
@@ -107,7 +107,7 @@ def _fitting(form: Form, ranker: KernelRanker) -> _Timed:
 
 
 def _at_other_splits(form: Form, ranker: KernelRanker) -> Iterator[Form]:
-    for splits in splits_worth_trying(form.family, ranker.target):
+    for splits in ranker.splits(form.family):
         other = ranker.form(form.family, splits)
         if other.ugraph.program.dims != form.ugraph.program.dims:
             yield other
@@ -124,7 +124,7 @@ def _probed(
     Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind;
     and all that is left when it is late.
     """
-    bounded = [(f.lower_bound_us(ranker.target), f) for f in forms]
+    bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
     kinds: dict[str, None] = {}
