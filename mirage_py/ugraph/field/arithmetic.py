@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import cached_property
 from typing import Final
@@ -117,7 +118,10 @@ class FieldOps(OrderedOps):
         """
         shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
         key = keyed.derive_key(self.seed, f"function {name} {self.field.p}")
-        words = keyed.keyed_words([argument.p for argument in arguments], key)
+        parts = [argument.p for argument in arguments]
+        if math.prod(shape) > keyed.BLOCK:
+            return FieldArray(*keyed.keyed_residues(parts, key, (self.field.p, self.field.q)))
+        words = keyed.keyed_words(parts, key)
         p_part = words % np.uint64(self.field.p)
         q_part = keyed.scramble(words) % np.uint64(self.field.q)
         return FieldArray(

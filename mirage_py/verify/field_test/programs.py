@@ -244,12 +244,15 @@ class _Pair:
         """Evaluate both completely, at sizes drawn anew for every trial: the number of trials, and
         the first difference.
 
-        A trial is left out if its sizes leave a row of a mask empty, so that 0 divides by it.
+        A trial is left out if its sizes leave a row of a mask empty, so that 0 divides by it. Where
+        sizes cannot be small all trials but the first share the work that one may take.
         """
-        done = 0
+        done, spent = 0, 0.0
         for trial in range(trials):
             small = self._small(seed + trial)
-            if max(map(program_work, small)) > MAX_TRIAL_WORK:
+            work = max(map(program_work, small))
+            spent += work
+            if work > MAX_TRIAL_WORK or (done and spent > MAX_TRIAL_WORK):
                 break
             try:
                 found = _whole_difference(*small, self._names, trial, seed)

@@ -4,7 +4,7 @@ The programs name their dimensions as they like. What ties them together are the
 that both read by one dimension ties the two dimensions; an axis that both read as the same mixed
 radix (h * 64 + d) ties them in pairs; one that a program reads by one dimension and the other by
 several makes that one their product, unless conditions depend on them. Positions that are data fit
-any extent. Any other axis keeps its size.
+any extent, and constant ones stay where they are. Any other axis keeps its size.
 """
 
 from __future__ import annotations
@@ -127,7 +127,11 @@ class _Ties:
         return {root: parts for root, parts in parts_of.items() if root not in kept}
 
     def _axis(self, uses: Iterable[tuple[int, IndexExpr]], extent: int) -> None:
-        uses = [(side, expr) for side, expr in uses if not is_known_position(expr)]
+        uses = [
+            (side, expr)
+            for side, expr in uses
+            if not (is_known_position(expr) or expr.op == "const")
+        ]
         forms = [
             (side, radix_dims(expr, extent, self._programs[side].sizes)) for side, expr in uses
         ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
 from mirage_py.ugraph.field.keyed import MagnitudeOrder, derive_key, keyed_words, scramble
 
 
@@ -61,3 +62,16 @@ def test_order_looks_random_and_differs_by_key() -> None:
     agreement = np.corrcoef(np.array(ups, dtype=float))
     assert abs(np.mean(ups, axis=1) - 0.5).max() < 0.03
     assert abs(agreement - np.eye(8)).max() < 0.06
+
+
+def test_many_elements_are_what_few_are() -> None:
+    # 3 * 16,384 elements are made in blocks, the broadcast of a row and a column too.
+    ops = FieldOps(FIELDS[0], 5)
+    row, column = (FieldArray(np.arange(2**40, 2**40 + n), None) for n in (16384, 3))
+    column = column.reshape((3, 1))
+    many = ops.keyed("f", row, column)
+    for number in range(3):
+        few = ops.keyed("f", row, column[number])
+        assert few.fingerprint() == many[number].fingerprint()
+    assert many.q is not None
+    assert many.q.max() < FIELDS[0].q
