@@ -26,6 +26,11 @@ def cached_text(kind: str, content: Sequence[str]) -> str | None:
         return None
 
 
+def has_texts(kind: str) -> bool:
+    """Whether any text of a kind is cached."""
+    return next(private_folder(kind).glob("*.txt"), None) is not None
+
+
 def _path(kind: str, content: Sequence[str]) -> Path:
     key = hashlib.sha256(json.dumps([*content]).encode()).hexdigest()
     return private_folder(kind) / f"{key}.txt"

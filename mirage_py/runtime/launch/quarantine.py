@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mirage_py import __version__
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.runtime.base.cached_text import cache_text, cached_text
+from mirage_py.runtime.base.cached_text import cache_text, cached_text, has_texts
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text
 
@@ -26,7 +26,8 @@ def put_away(plan: Plan, words: str) -> None:
 
 def why_not(plan: Plan) -> Reason | None:
     """Why a plan is not to be launched; None where it may be."""
-    words = cached_text(_KIND, _content(plan))
+    # Nearly always there is none, and a plan as text takes 10 ms: seconds, of all that are tuned.
+    words = cached_text(_KIND, _content(plan)) if has_texts(_KIND) else None
     if words is None:
         return None
     return reason(Code.QUARANTINED, words or "it broke the GPU context of a process")

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # Each set has other windows, so that all of them together compare more than one does.
 _OTHERS_SHARE = 1 / 16
 _MOST_ELEMENTS = 1 << 20
+# Of the replays of a first timing, beyond which a slow plan has three: checking it takes longer.
+_REPLAYS_S = 0.02
 # Launches after the first. Of additions in any order a few show how far the results spread.
 _AGAIN, _AGAIN_ATOMIC = 1, 4
 
@@ -165,7 +167,10 @@ def run_eager(store: InputStore, name: str, device: torch.device) -> None:
 
 def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
     (time,) = time_interleaved(
-        {"the plan": lambda number: runner(*sets[number])}, len(sets), reps=reps
+        {"the plan": lambda number: runner(*sets[number])},
+        len(sets),
+        reps=reps,
+        seconds=_REPLAYS_S,
     ).values()
     return time
 

@@ -13,6 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,13 +71,14 @@ def time_interleaved(
     *,
     reps: int,
     deadline: float | None = None,
+    seconds: float = inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Timed]:
     """Time each entry over input sets 0 to ``sets`` - 1 with ``reps`` interleaved replays.
 
-    After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, no replay begins beyond
-    the third of each entry. Raises InputError without a GPU, and LostGpuError where an entry broke
-    the GPU context: none after it could run.
+    After ``deadline`` (of ``time.monotonic``), when replays have taken so many ``seconds``, or when
+    ``stop`` says so, no replay begins beyond the third of each entry. Raises InputError without a
+    GPU, and LostGpuError where an entry broke the GPU context: none after it could run.
     """
     import torch
 
@@ -102,10 +104,12 @@ def time_interleaved(
     asked = time.monotonic()
     with turn():
         # Waiting for another process is no time of this one's.
-        waited = time.monotonic() - asked
+        begun = time.monotonic()
+        end = begun + seconds
+        if deadline is not None:
+            end = min(end, deadline + begun - asked)
         for rep in range(reps):
-            late = deadline is not None and time.monotonic() > deadline + waited
-            if rep >= MIN_REPS and (late or stop()):
+            if rep >= MIN_REPS and (time.monotonic() > end or stop()):
                 break
             for name, replay in replays.items():
                 try:

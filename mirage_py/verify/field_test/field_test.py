@@ -31,7 +31,14 @@ from mirage_py.verify.shifts.shift_free import remove_free_shifts, without_infin
 from mirage_py.verify.shifts.shift_laws import evaluate_shifted
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix
 from mirage_py.verify.sizes.conditions import Conditions
-from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
+from mirage_py.verify.sizes.places import Place
+from mirage_py.verify.sizes.shrink import (
+    fixed_dims,
+    predicates_of,
+    shrink,
+    shrink_ugraph,
+    small_places,
+)
 from mirage_py.verify.sizes.small_sizes import FINE_AXES, instantiate_small, small_extents
 from mirage_py.verify.sizes.tied_dims import tied_dims
 
@@ -205,18 +212,19 @@ def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph
 
 def _small_program(
     program: Program, ugraph: UGraph, seed: int
-) -> tuple[Program, Mapping[str, int], Conditions]:
-    """The program at sizes that fit both, these, and what conditions are there."""
+) -> tuple[Program, Mapping[str, int], Conditions, Mapping[Place, int]]:
+    """The program at sizes that fit both, these, and what conditions and places are there."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
     tied = tied_dims(ugraph.program, ugraph.kernels)
     extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph), tied=tied)
     masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
     conditions = Conditions(masks, program.sizes, extents)
-    small = shrink(program, extents, conditions=conditions)
+    places = small_places(program, ugraph.kernels, extents, others=(ugraph.program,))
+    small = shrink(program, extents, conditions=conditions, places=places)
     work = program_work(small)
     if work > MAX_TRIAL_WORK:
         raise _too_much(small, work, divided=bool(fixed or tied.fixed))
-    return small, extents, conditions
+    return small, extents, conditions, places
 
 
 def _with_small_ugraph(
@@ -224,11 +232,12 @@ def _with_small_ugraph(
     program: Program,
     extents: Mapping[str, int],
     conditions: Conditions,
+    places: Mapping[Place, int],
     *,
     fine_axes: int,
 ) -> tuple[Program, UGraph]:
     """The small program, and the µGraph at its sizes."""
-    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
+    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions, places=places)
     program, ugraph = _with_common_inputs(program, ugraph)
     return program, instantiate_small(ugraph, fine_axes=fine_axes)
 

@@ -31,7 +31,7 @@ from mirage_py.verify.intervals.real_test import may_have_draws, real_comparison
 from mirage_py.verify.pieces.elements import OutputPair
 from mirage_py.verify.pieces.piece_test import PieceTest, piece_test
 from mirage_py.verify.sizes.joint_sizes import joint_small_sizes
-from mirage_py.verify.sizes.shrink import shrink
+from mirage_py.verify.sizes.shrink import shrink, small_places
 
 # Real-size samples that must agree when small sizes do not: by default there are fewer.
 _DECIDING_SAMPLES = 16
@@ -236,9 +236,13 @@ class _Pair:
 
     def _small(self, seed: int) -> tuple[Program, Program]:
         sizes = joint_small_sizes(self.left, self.right, self._names, seed)
-        small = shrink(self.left, sizes.left), shrink(self.right, sizes.right)
+        sides = (self.left, sizes.left), (self.right, sizes.right)
+        # Places that the two do not agree on could let one position pass for another.
+        places, others = (small_places(program, (), extents) for program, extents in sides)
+        agreed = places if places == others else None
+        small = tuple(shrink(program, extents, places=agreed) for program, extents in sides)
         # The real sizes are the only common ones where these give tensors of other shapes.
-        return (self.left, self.right) if interface_mismatch(*small) else small
+        return (self.left, self.right) if interface_mismatch(*small) else (small[0], small[1])
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
         """Evaluate both completely, at sizes drawn anew for every trial: the number of trials, and

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from mirage_py.ugraph.ir.index import IndexExpr
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import STORES, Node
 
 # Tensor, axis, position.
 Place = tuple[str, int, int]
@@ -24,10 +24,10 @@ def moved_places(
     old: Callable[[IndexExpr], Range],
     new: Callable[[IndexExpr], Range],
 ) -> Mapping[Place, int]:
-    """Where to read in place of constant positions, of those that ``nodes`` load at."""
+    """Where to read or write in place of constant positions, of those that ``nodes`` have."""
     found: dict[tuple[str, int], dict[IndexExpr, None]] = {}
     for node in nodes:
-        if node.op == "load":
+        if node.op == "load" or node.op in STORES:
             for axis, expr in enumerate(node.access.index):
                 found.setdefault((node.access.tensor, axis), {})[expr] = None
     places: dict[Place, int] = {}

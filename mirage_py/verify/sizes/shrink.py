@@ -146,12 +146,19 @@ def is_known_position(expr: IndexExpr) -> bool:
 
 
 def small_places(
-    program: Program, kernels: Iterable[Kernel], extents: Mapping[str, int]
+    program: Program,
+    kernels: Iterable[Kernel],
+    extents: Mapping[str, int],
+    *,
+    others: Iterable[Program] = (),
 ) -> Mapping[Place, int]:
-    """Where the constant positions of a program and of kernels of it go at other sizes."""
+    """Where the constant positions of a program go at other sizes, together with those of kernels
+    of it and of other programs with its dimensions.
+    """
+    kernels = tuple(kernels)
     new, tables = covering(program, extents), _small_tables(program, kernels)
     return moved_places(
-        _all_nodes(program, kernels),
+        [*_all_nodes(program, kernels), *(n for other in others for n in other.nodes)],
         lambda e: e.bounds(program.sizes),
         lambda e: _moved(e, program.sizes, new, tables).bounds(new),
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.field_test import programs
+from mirage_py.verify.field_test.programs import compare_programs
 from mirage_py.verify.sizes.shrink import shrink, small_places
 
 
@@ -52,3 +56,26 @@ def test_a_position_outside_stays() -> None:
     last = b.load("x", (ix.const(399),))
     b.output("y", b.apply("add", last, b.sum(b.load("x", (ix.dim(d),)), (d,))), (), F32)
     assert small_places(b.build(), (), {"d": 5}) == {}
+
+
+def test_positions_of_two_graphs_do_not_meet() -> None:
+    one, other = read_at(31900), read_at(31901)
+    moved = small_places(one, (), {"d": 7}, others=(other,))
+    assert moved == {("x", 0, 31900): 5, ("x", 0, 31901): 6}
+    assert not compare_programs(one, other, trials=2, real_sizes=False).equal
+    found = compare_programs(one, one, trials=2, real_sizes=False)
+    assert found.equal
+
+
+def test_what_is_compared_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    real = programs.random_inputs
+
+    def counted(program, ops):
+        drawn.append(max(t.elements for t in program.inputs))
+        return real(program, ops)
+
+    monkeypatch.setattr(programs, "random_inputs", counted)
+    assert compare_programs(read_at(31900), read_at(31900), trials=2, real_sizes=False).equal
+    assert len(drawn) == 2
+    assert max(drawn) <= 13
