@@ -118,6 +118,8 @@ def _attempt(
 ) -> Outcome:
     task = task_of(setting, job.ring, job.split)
     draw = _draw(setting, job.ring, job.split, number, skip_divisions)
+    if isinstance(draw, DivisionByZero):
+        raise DivisionByZero(*draw.args)
     outcome = draw.begin(stop)
     if job.split is None:
         outcome.classes, outcome.saturated = task.table.classes, task.table.saturated
@@ -173,9 +175,18 @@ def task_of(setting: Setting, ring: Ring, split: str | None) -> Task:
 @lru_cache(maxsize=32)
 def _draw(
     setting: Setting, ring: Ring, split: str | None, number: int, skip_divisions: bool
-) -> Draw:
+) -> Draw | DivisionByZero:
+    """Or that there is none, which takes the longest to find out: all jobs should know."""
+    first = setting.limits.rings[0]
+    if ring != first and isinstance(
+        none := _draw(setting, first, split, number, skip_divisions), DivisionByZero
+    ):
+        return none  # the inputs are those of the program, whatever the ring
     task = task_of(setting, ring, split)
-    return Draw(task, setting.seed * _DRAWS + number, skip_divisions=skip_divisions)
+    try:
+        return Draw(task, setting.seed * _DRAWS + number, skip_divisions=skip_divisions)
+    except DivisionByZero as error:
+        return error
 
 
 @lru_cache(maxsize=32)

@@ -15,13 +15,15 @@ import pytest
 from unit.search import programs
 from unit.search.kernels import FACTORED, ONE_KERNEL
 
+from mirage_py.frontend.spec import parse
 from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate import jobs
 from mirage_py.search.enumerate.jobs import Job, Setting, jobs_of, run
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import ONE_KERNEL as ALONE
-from mirage_py.search.extract.task import Outcome
+from mirage_py.search.extract.task import Outcome, SearchLimits
 from mirage_py.search.space.spaces import Configuration
+from mirage_py.ugraph.field import DivisionByZero
 
 _TELL = """
 from unit.search import programs
@@ -149,3 +151,20 @@ def test_a_stop_between_derivations_keeps_what_was_found():
         assert len(result.families) < len(complete.families)
         assert {*digests(result.families)} <= {*digests(complete.families)}
     assert digests(search(program, limits=FACTORED).families) == digests(complete.families)
+
+
+def test_that_no_draw_has_a_value_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = parse("B = 4, D = 6\nX[B, D] : f32\nY[b] = sum[d](X[b, d] / (X[b, d] - X[b, d]))")
+    begun = []
+
+    class Counted(jobs.Draw):
+        def __init__(self, task, seed, *, skip_divisions):
+            begun.append((seed, skip_divisions))
+            super().__init__(task, seed, skip_divisions=skip_divisions)
+
+    monkeypatch.setattr(jobs, "Draw", Counted)
+    setting = Setting(program, 0, SearchLimits())
+    for job in [j for j in jobs_of(setting) if j.split is None]:
+        with pytest.raises(DivisionByZero):
+            run(setting, job, lambda: False)
+    assert len(begun) == len(dict.fromkeys(begun)) > 1
