@@ -39,7 +39,8 @@ class FinalBenchmark:
     """Rounds of timing. ``functions`` are the baselines by name, ``sets`` inputs on ``device``.
 
     What has not begun at ``deadline`` (of ``time.monotonic``), or when ``should_stop`` says so, is
-    left out, but for a first timing of the baselines.
+    left out, but for what is needed to serve: a first timing of the baselines and of the few that
+    lead, and checks of these, one by one, until one has passed.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class FinalBenchmark:
         GPU context broke; the candidate that did it is never launched again.
         """
         self._check_baselines()
-        share = min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
+        share = 0 if self._is_late() else min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
         candidates = leading(tried, max(top_k, share))
         try:
             with self._stages.timed("race"):
@@ -168,7 +169,7 @@ class FinalBenchmark:
         waiting = fastest(candidates, len(candidates))
         proven: list[Candidate] = []
         while waiting and len(proven) < count and not (proven and self._is_late()):
-            batch = waiting[: count - len(proven)]
+            batch = waiting[: 1 if self._is_late() else count - len(proven)]
             waiting = waiting[len(batch) :]
             self._progress(f"checking {len(batch)} finalists on adversarial inputs")
             plans = [c.plan for c in batch if c.plan is not None]

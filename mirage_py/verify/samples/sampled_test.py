@@ -36,7 +36,7 @@ from mirage_py.verify.samples.sampled_blocks import run_blocks
 from mirage_py.verify.shifts.shift_free import without_infinities
 from mirage_py.verify.shifts.shift_laws import Shifted, ShiftLaws, needs_shift_laws
 
-# Element operations for one sample; some ten seconds.
+# Element operations for the samples of one kernel; some ten seconds.
 MAX_SAMPLE_WORK = 3e8
 # Of each block that is there for a piece; an order of the field hides differences.
 _TRIALS = 2
@@ -82,8 +82,9 @@ def sampled_test(
     """Compare ``samples`` blocks of every kernel that writes outputs: first, last, then random
     ones.
 
-    ``ugraph`` is an instance. What would take more than ``max_work`` element operations is skipped,
-    and the evidence says so.
+    ``ugraph`` is an instance. The first block of each kernel is skipped where it would take more
+    than ``max_work`` element operations, the others where all together would, and the evidence says
+    so.
     """
     if program.dims != ugraph.program.dims:
         program = ugraph.program
@@ -92,12 +93,15 @@ def sampled_test(
     blocks = _Blocks(program, ugraph, seed)
     skipped: dict[str, None] = {}
     done = pieces = 0
+    spent = 0.0
     for target in range(len(ugraph.kernels)):
         for number in range(samples):
             sample = sample_of(program, ugraph, target, numbered(number, draw))
             if sample is None:
                 break
-            fault = too_large(ugraph, sample, max_work) or blocks.compare(sample, number)
+            left = max_work - spent if number else max_work
+            fault = too_large(ugraph, sample, left) or blocks.compare(sample, number)
+            spent += work_of(ugraph, sample)
             if fault:
                 skipped[fault] = None
                 break

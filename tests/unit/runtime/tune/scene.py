@@ -164,13 +164,14 @@ class Scene:
         made=numbered,
         vouch=lambda _: None,
         host: Mapping[str, float] | None = None,
+        deadline: float | None = None,
         warm_up: object | None = None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
         functions = {name: named(name) for name in baselines}
         quiet = lambda _: None  # noqa: E731
         tuner = _Tuner(
-            PROGRAM, plans, functions, self.check, None, quiet, self.stop, vouch,
+            PROGRAM, plans, functions, self.check, deadline, quiet, self.stop, vouch,
             counts_host=host is not None,
         )  # fmt: skip
         self.host = dict(host or {})

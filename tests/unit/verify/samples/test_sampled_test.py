@@ -17,6 +17,8 @@ from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, LibraryCall, Section, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 from mirage_py.verify.evaluate.lazy_inputs import LazyMeaning, lazy_inputs
+from mirage_py.verify.samples import block_samples
+from mirage_py.verify.samples import sampled_test as sampled_module
 from mirage_py.verify.samples.sampled_blocks import blocks_needed
 from mirage_py.verify.samples.sampled_library import operand_parts, part_work
 from mirage_py.verify.samples.sampled_test import sampled_test
@@ -43,6 +45,18 @@ def test_large_sizes_cost_little():
     evidence = sampled_test(program, graph, samples=2, seed=1)
     assert evidence.equal
     assert evidence.elements == 2 * 16 * 128
+
+
+@pytest.mark.parametrize(("share", "taken"), [(1.5, 1), (2.5, 2), (3.5, 3)])
+def test_samples_share_the_work(share, taken, monkeypatch):
+    program = parse("B = 64, N = 512\nX[B, N] : f16\nY[b, n] = exp(X[b, n])")
+    graph = naive_plan(program, {"b": 16, "n": 128}).ugraph
+    monkeypatch.setattr(sampled_module, "work_of", lambda *_: 1e6)
+    monkeypatch.setattr(block_samples, "work_of", lambda *_: 1e6)
+    evidence = sampled_test(program, graph, seed=1, max_work=share * 1e6)
+    assert evidence.equal
+    assert evidence.samples == taken
+    assert bool(evidence.skipped) == (taken < 3)
 
 
 def test_what_is_too_large_is_skipped_with_a_reason():
