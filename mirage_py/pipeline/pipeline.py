@@ -35,6 +35,7 @@ from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
 from mirage_py.result import Result
+from mirage_py.runtime.compile.compile_pool import keep_compile_workers
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import SEARCH, Executor
@@ -133,6 +134,8 @@ def run(program: Program, request: Request) -> Result:
         else:
             if request.backend == "cuda":
                 _require_cuda()
+            if not request.scheduler:
+                keep_compile_workers()  # they start beside the search
             with matmuls_as_in(program), _compiling(program, request) as asked:
                 result = _run(program, target, asked, measure=True)
         record = {**circumstances(request), **clock.document(), **result.record}

@@ -33,7 +33,6 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
-        from mirage_py.runtime.compile.compile_pool import keep_compile_workers
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.settings import Settings
 
@@ -46,8 +45,6 @@ def optimizing(options: BackendOptions) -> RegionServer:
         elif with_cache and (why := cached_failure(question)):
             return Service(None, reason(Code.FAILED_BEFORE, why))
         else:
-            if question.measured:
-                keep_compile_workers()  # beside the search, and for the next region
             try:
                 if question.measured:
                     against = baselines(region, own, options.effort, options.inductor)
