@@ -208,6 +208,33 @@ def _holds_position(node: Node, known: Mapping[Node, Facts]) -> bool:
     return are_integers and [prod(shape_of(v)) for v in values] == [1]
 
 
+def holds_codes(node: Node) -> bool:
+    """Whether a result of integers stays within its type, as the codes of packed weights do."""
+    bounds, (first, *_) = _bounds(node), tensors_of(node)
+    limits = torch.iinfo(first.dtype)
+    return bounds is not None and limits.min <= bounds[0] and bounds[1] <= limits.max
+
+
+def _bounds(node: Node) -> tuple[int, int] | None:
+    """The least and the greatest number that a result of codes may have, where that is seen."""
+    name, (first, second) = base_name(node), (*node.args[:2], None, None)[:2]
+    if name in ("bitwise_and", "__and__"):
+        return (0, second) if isinstance(second, int) and second >= 0 else None
+    if not isinstance(first, Node):
+        return None
+    if name in ("__rshift__", "bitwise_right_shift"):
+        limits = [torch.iinfo(t.dtype) for t in tensors_of(first) if not t.dtype.is_floating_point]
+        shift = second if isinstance(second, int) else 0
+        return (limits[0].min >> shift, limits[0].max >> shift) if limits else None
+    inner = _bounds(first)
+    if inner is None:
+        return None
+    if name in ("sub", "add") and isinstance(second, int):
+        moved = second if name == "add" else -second
+        return inner[0] + moved, inner[1] + moved
+    return inner if name == "_to_copy" or HANDLERS[str(node.target)].aliases else None
+
+
 def _keeps_integers(node: Node) -> bool:
     row = HANDLERS[str(node.target)]
     return row.aliases or row.family in ("shapes", "reads") or base_name(node) == "clone"
@@ -232,7 +259,8 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
             return Reason(Code.COMPLEX_NUMBERS)
         allowed = program_dtype(kind) is not None or (float64 and kind is torch.float64)
         # Arithmetic of narrow integers wraps around.
-        wraps = not kind.is_floating_point and kind not in _WIDE and not _keeps_integers(node)
+        narrow = not kind.is_floating_point and kind not in _WIDE
+        wraps = narrow and not _keeps_integers(node) and not holds_codes(node)
         if (not allowed or wraps) and not constant:
             return reason(Code.RESULT_TYPE, str(kind).removeprefix("torch."))
     for n in operands:

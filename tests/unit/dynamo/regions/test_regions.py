@@ -439,3 +439,20 @@ def test_casts_inside_a_region_make_no_product_of_float32(traced: Trace):
     (region,) = cut_of(traced(attention, heads, heads, heads)).regions
     assert base_name(region.nodes[-1]) == "_to_copy"
     assert region.time_us < 0.2 * region.rest_us
+
+
+def packed(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    low, high = (w & 0xF).to(torch.int8) - 8, (w >> 4).to(torch.int8) - 8
+    full = torch.stack((low, high), dim=-1).flatten(-2).to(x.dtype)
+    return F.linear(x, full * s[:, None])
+
+
+def test_packed_codes_are_taken_apart_in_the_region_of_their_product(traced: Trace):
+    bytes_ = torch.zeros(1024, 512, dtype=torch.uint8, device="meta")
+    found = cut_of(traced(packed, half(4, 1024), bytes_, half(1024)))
+    (region,) = found.regions
+    taken = [base_name(n) for n in region.nodes]
+    assert {"bitwise_and", "__rshift__", "sub", "stack", "mm"} <= {*taken}
+    # Less 200 an int8 wraps around.
+    wraps = traced(lambda w: ((w & 0xF).to(torch.int8) - 200).float().exp(), bytes_)
+    assert ("aten.sub.Tensor", 1, Reason(Code.RESULT_TYPE, ("int8",))) in left_alone(cut_of(wraps))

@@ -1,0 +1,121 @@
+"""Quantised products at 4096 x 14336, and their plans with given tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.search.enumerate.search import search
+from mirage_py.ugraph.ir.launch_choices import Arch
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+
+COLUMNS, OUTPUTS, GROUP = 4096, 14336, 128
+_SIZES = "B = 16, K = 4096, N = 14336, J = 2048\n"
+_GROUPS = "B = 16, G = 32, R = 128, J = 64, N = 14336\n"
+_CODE = "(where(c < 1, bit_and(W[n, {0}], 15), shift_right(W[n, {0}], 4)) - 8)"
+_SPECS = {
+    "bf16": f"{_SIZES}X[B, K], W[N, K] : bf16\nY[b, n] : bf16 = sum[k](X[b, k] * W[n, k])",
+    "int8": f"{_SIZES}X[B, K], S[N] : bf16, W[N, K] : i8\n"
+    "Y[b, n] : bf16 = sum[k](X[b, k] * W[n, k]) * S[n]",
+    "int4": f"{_SIZES}X[B, 2 * J], S[N] : bf16, W[N, J] : u8\nindex c < 2\n"
+    f"Y[b, n] : bf16 = sum[j, c](X[b, 2 * j + c] * {_CODE.format('j')}) * S[n]",
+    "int8_groups": f"{_GROUPS}X[B, G * R], S[N, G] : bf16, W[N, G * R] : i8\nindex r < R\n"
+    "Y[b, n] : bf16 = sum[g, r](X[b, g * 128 + r] * W[n, g * 128 + r] * S[n, g])",
+    "int4_groups": f"{_GROUPS}X[B, 2 * G * J], S[N, G] : bf16, W[N, G * J] : u8\n"
+    "index j < J, c < 2\nY[b, n] : bf16 = "
+    f"sum[g, j, c](X[b, 128 * g + 2 * j + c] * {_CODE.format('64 * g + j')} * S[n, g])",
+}
+NAMES = tuple(_SPECS)
+# What each loops over, and what its product sums over in an iteration.
+_LOOPS = {
+    "bf16": ("k", ("k",)),
+    "int8": ("k", ("k",)),
+    "int4": ("j", ("j", "c")),
+    "int8_groups": ("g", ("r",)),
+    "int4_groups": ("g", ("j", "c")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """``outputs`` in a block, positions in an iteration, warps, and stages of the inputs."""
+
+    outputs: int
+    positions: int
+    warps: int
+    stages: int
+
+
+_WHOLE = (
+    Tiles(64, 512, 8, 3), Tiles(64, 256, 4, 4), Tiles(32, 512, 8, 3), Tiles(32, 256, 4, 4),
+    Tiles(16, 1024, 8, 2), Tiles(128, 256, 8, 3),
+)  # fmt: skip
+_OF_GROUPS = (Tiles(64, 1, 4, 4), Tiles(128, 1, 8, 4), Tiles(32, 1, 2, 6), Tiles(64, 1, 2, 6))
+TILES = {
+    "bf16": (Tiles(128, 64, 4, 6), Tiles(64, 256, 4, 4)),
+    "int8": _WHOLE,
+    "int4": _WHOLE,
+    "int8_groups": _OF_GROUPS,
+    "int4_groups": _OF_GROUPS,
+}
+
+
+def program(name: str, rows: int) -> Program:
+    """A program at a count of rows."""
+    return parse(_SPECS[name], name=name, sizes={"B": rows})
+
+
+def family(name: str, rows: int) -> UGraph:
+    """The family with one loop in which codes are less their zero point in the loop, and a scale
+    of a group is a factor of its partial sum.
+    """
+    found = search(normalise(program(name, rows))).families
+    return next(f.ugraph for f in found if _is_meant(name, f.ugraph))
+
+
+def _is_meant(name: str, ugraph: UGraph) -> bool:
+    (block, *others) = ugraph.kernels
+    if others or not isinstance(block, BlockGraph) or any("part" in a.dim for a in block.grid):
+        return False
+    loop, reduced = _LOOPS[name]
+    loops = [s for s in block.sections if s.loop is not None]
+    if [s.loop for s in loops] != [loop]:
+        return False
+    inside = [block.nodes[n] for n in loops[0].nodes]
+    products = [n for n in inside if n.op == "matmul"]
+    if [set(n.reduced) for n in products] != [set(reduced)]:
+        return False
+    less = not name.startswith("int4") or any(n.op == "sub" for n in inside)
+    sums = [n for n in block.nodes if n.op in ("sum", "store_add")]
+    return less and all(_is_of_groups(name, n) for n in sums)
+
+
+def _is_of_groups(name: str, node: Node) -> bool:
+    return name.endswith("groups") and node.op == "sum" and "g" in node.reduced
+
+
+def plan(ugraph: UGraph, tiles: Tiles) -> Plan:
+    """A CUDA plan whose rows on tensor cores are the outputs."""
+    (block,) = ugraph.kernels
+    assert isinstance(block, BlockGraph)
+    by = {"n": tiles.outputs, "b": 16}
+    tiled = replace(
+        block,
+        grid=tuple(replace(a, tile=by[a.dim]) for a in block.grid),
+        sections=tuple(
+            s if s.loop is None else replace(s, tile=tiles.positions) for s in block.sections
+        ),
+    )
+    options = LaunchConfig(
+        num_warps=tiles.warps,
+        num_stages=(tiles.stages,),
+        reversed_axes=True,
+        arch=Arch.SM_90A,
+        evict_first=("W",),
+    )
+    return Plan(replace(ugraph, kernels=(tiled,)), (options,), "cuda")
