@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import count, product
 from typing import Any, NamedTuple
 
 from mirage_py.axioms.substitutions.expression import (
@@ -38,7 +38,9 @@ from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
 SIZES = {"m": 4, "a": 3, "b": 2, "n": 1, "c": 2, "h": 7, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
-_ROUNDS, _MORE_NODES, _TOGETHER = 3, 400, 24
+# Rounds of an e-graph and nodes that these may add: for two graphs, and for so many together.
+_ROUNDS, _MORE_NODES = 5, 1_000
+_TOGETHER, _ROUNDS_TOGETHER, _MORE_TOGETHER = 24, 3, 400
 
 
 @dataclass
@@ -51,10 +53,11 @@ class Found:
     seen: dict[tuple[Expr, ...], None] = field(default_factory=dict)
     # What tests alone confirm: no rules, but what follows from them is not tried again.
     tested: list[Rule] = field(default_factory=list)
+    _names: Iterator[int] = field(default_factory=lambda: count(1))
 
     def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
         """Take a rule into the database."""
-        rule = Rule(str(len(self.rules) + 1), left, right, PROVED)
+        rule = Rule(str(next(self._names)), left, right, PROVED)
         self.rules.append(rule)
         self.certificates[rule.name] = proof
 
@@ -90,9 +93,13 @@ def generate(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Found:
-    """All rules of some universes, the smaller graphs first."""
+    """All rules of some universes, the smaller graphs first; what others imply is dropped before
+    larger ones, as fewer rules lead further within the same bounds.
+    """
     found = Found()
-    for universe in universes:
+    for n, universe in enumerate(universes):
+        if n and universe.most > universes[n - 1].most:
+            found.rules = without_implied(found)
         enumeration = Enumeration(universe, SIZES, seed)
         enumeration.run()
         before = len(found.rules)
@@ -119,8 +126,7 @@ def without_implied(found: Found) -> list[Rule]:
     """
     kept = list(found.rules)
     order = sorted(
-        found.rules,
-        key=lambda r: (-len(r.left), -max(r.size), len(inputs(*r.right)), -int(r.name)),
+        kept, key=lambda r: (-len(r.left), -max(r.size), len(inputs(*r.right)), -int(r.name))
     )
     for rule in order:
         others = [r for r in kept if r is not rule and len(r.left) <= len(rule.left)]
@@ -208,7 +214,7 @@ def _within(
     graph, failed = EGraph(), []
     start = graph.add_expr(pairs[0].left)
     ends = [(start, graph.add_expr(p.right)) for p in pairs]
-    saturate(graph, rewrites, ends)
+    saturate(graph, rewrites, ends, _ROUNDS_TOGETHER, _MORE_TOGETHER)
     for pair, (_, end) in zip(pairs, ends, strict=True):
         # Together they share a bound, which alone may do.
         if graph.find(end) == graph.find(start) or are_equal(pair.left, pair.right, rewrites):
@@ -216,20 +222,24 @@ def _within(
         if _consider((pair.left,), (pair.right,), found):
             rewrites = found.rewrites_for(enumeration.universe)
             graph.merge(start, end)
-            saturate(graph, rewrites, ends)
+            saturate(graph, rewrites, ends, _ROUNDS_TOGETHER, _MORE_TOGETHER)
         else:
             failed.append(pair.number)
     return rewrites, failed
 
 
 def saturate(
-    graph: EGraph, rewrites: Sequence[Rewrite], pairs: Sequence[tuple[int, int]] = ()
+    graph: EGraph,
+    rewrites: Sequence[Rewrite],
+    pairs: Sequence[tuple[int, int]],
+    rounds: int = _ROUNDS,
+    more: int = _MORE_NODES,
 ) -> None:
     """Apply rules within bounds, or until these pairs are equal."""
     graph.rebuild()
-    most = len(graph.table) + _MORE_NODES
-    for _ in range(_ROUNDS):
-        if pairs and all(graph.find(a) == graph.find(b) for a, b in pairs):
+    most = len(graph.table) + more
+    for _ in range(rounds):
+        if all(graph.find(a) == graph.find(b) for a, b in pairs):
             return
         if len(graph.table) > most or not graph.step(rewrites, most):
             return

@@ -80,8 +80,11 @@ UNIVERSES: tuple[Universe, ...] = (
 )
 # Of four operators, over fewer inputs: what says the same of more of them was found before.
 UNIVERSES += (
-    Universe("pointwise of four", (*_named("x", 3, VECTOR), *_SCALAR), (_ADD, _MUL, _RELU), 4),
+    Universe("pointwise of four", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
     Universe("joined of four", _named("x", 4, VECTOR), (_ADD, _RELU, *_pieces(1)), 4),
+)
+# Minutes each: asked for by name.
+LARGE_UNIVERSES = (
     Universe("matrices of four", _named("x", 3, MATRIX), (_MATMUL, _ADD, *_pieces(0, 1)), 4),
     Universe("convolutions of four", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 4),
     Universe("groups of four", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 4),

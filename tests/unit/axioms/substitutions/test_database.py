@@ -22,7 +22,7 @@ from mirage_py.search.substitutions.instances import differs
 
 def test_every_rule_has_a_proof_that_replays() -> None:
     known = certificates()
-    assert len(proved_rules()) > 90
+    assert len(proved_rules()) > 70
     assert {rule.name: fault for rule in proved_rules() if (fault := fault_of(rule, known))} == {}
 
 

@@ -1,0 +1,87 @@
+"""Rewritten networks in CUDA graphs: replays give what the module gives, for new inputs too."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import mirage_py  # noqa: E402
+from mirage_py.dynamo.networks.optimized_module import OptimizedModule  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::FutureWarning")]
+nn = torch.nn
+
+
+class Network(nn.Module):
+    """Siblings, narrow groups and a batch norm: each is rewritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.groups = nn.Conv2d(64, 64, 3, padding=1, groups=16, bias=False)
+        self.norm = nn.BatchNorm2d(64)
+        self.one, self.two, self.three = (nn.Conv2d(64, 32, k, padding=k // 2) for k in (1, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.groups(x)))
+        return torch.cat([self.one(x), self.two(x), self.three(x)], 1)
+
+
+def _image(seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    image = torch.randn(4, 64, 28, 28, device="cuda", dtype=torch.bfloat16)
+    return image.to(memory_format=torch.channels_last)
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> tuple[nn.Module, nn.Module]:
+    model = Network().eval().cuda().bfloat16().to(memory_format=torch.channels_last)
+    program = torch.export.export(model, (_image(0),))
+    found = mirage_py.optimize_graph(program, freeze=True, budget=60)
+    assert found.rewriting.is_changed
+    # Whoever wins the race, it is the rewritten module that is captured here.
+    functional = program.run_decompositions({})
+    return model, OptimizedModule(functional, found.rewriting.module)
+
+
+def _assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
+    assert float((got.double() - want.double()).abs().max() / want.abs().max()) < 0.03
+
+
+def test_a_captured_module_replays(rewritten: tuple[nn.Module, nn.Module]) -> None:
+    model, module = rewritten
+    given = _image(1)
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            module(given)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = module(given)
+        for seed in (2, 3):
+            given.copy_(_image(seed))
+            graph.replay()
+            _assert_close(result, model(given))
+
+
+def test_compiled_in_cuda_graphs(rewritten: tuple[nn.Module, nn.Module]) -> None:
+    model, module = rewritten
+    compiled = torch.compile(module, mode="reduce-overhead")
+    with torch.no_grad():
+        for seed in range(5):
+            torch.compiler.cudagraph_mark_step_begin()
+            image = _image(seed)
+            _assert_close(compiled(image), model(image))
+
+
+def test_the_backend_captures_what_it_rewrites() -> None:
+    model = Network().eval().cuda().bfloat16().to(memory_format=torch.channels_last)
+    compiled = torch.compile(
+        model, backend="mirage_py", options={"graph": "full", "cuda_graphs": True, "budget": 10.0}
+    )
+    with torch.no_grad():
+        for seed in range(5):
+            image = _image(seed)
+            _assert_close(compiled(image).clone(), model(image))
