@@ -192,10 +192,8 @@ def test_all_rules_on_a_network_of_200_operators_stay_within_the_bounds():
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_what_every_rule_makes_of_its_own_graph_has_the_same_values(forward: bool):
-    done = 0
-    for rule in proved_rules():
-        if not rule.applies(forward=forward):
-            continue
+    done, rules = 0, [rule for rule in proved_rules() if rule.applies(forward=forward)]
+    for rule in rules:
         side = rule.left if forward else rule.right
         order = inputs(*side)
         for seed in range(30):
@@ -209,4 +207,5 @@ def test_what_every_rule_makes_of_its_own_graph_has_the_same_values(forward: boo
             if found.applications:
                 done += 1
                 break
-    assert done >= 60
+    # Two roots that share no tensor are not looked for: pairs of relus, transposes, pools.
+    assert done >= 0.8 * len(rules)
