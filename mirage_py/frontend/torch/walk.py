@@ -77,7 +77,7 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
             f"torch operator {operator}: {error.what}", why=error.why, repair=error.repair
         ) from error
     if isinstance(made, NamedArray):
-        lowering.check_whole(made)
+        lowering.check_held(made)
     return made
 
 

@@ -17,7 +17,7 @@ from mirage_py.ugraph.checks.whole_numbers import require_whole_numbers
 HALF = torch.randn(4, 8).half()
 IMAGE = torch.randn(1, 2, 4, 8)
 GRID = torch.zeros(1, 3, 3, 2)
-EIGHT = HALF.to(torch.float8_e4m3fn)
+EIGHT, ODD = HALF.to(torch.float8_e4m3fn), HALF.to(torch.float8_e4m3fnuz)
 
 
 @dataclass
@@ -50,8 +50,9 @@ class Counting(nn.Module):
 @pytest.mark.parametrize(
     ("function", "inputs", "said"),
     [
-        (doubled, [EIGHT], ["'x' is of torch.float8_e4m3fn", "16 and 32 bits; this one has 8"]),
-        (doubled, [EIGHT], ["try: convert it outside the function, as in x.to(torch.float16)"]),
+        (doubled, [ODD], ["torch.float8_e4m3fnuz", "kernels read float8_e4m3fn and"]),
+        (doubled, [ODD], ["try: convert it outside the function, as in x.to(torch.float16)"]),
+        (doubled, [EIGHT], ["arithmetic of torch.float8_e4m3fn", "try: convert to float32 first"]),
         (doubled, [HALF.double()], ["of torch.float64", "try: convert it to float32"]),
         (doubled, [HALF.to(torch.uint16)], ["why: of integers kernels read int8", "try: convert"]),
         (lambda x: x.to(torch.float8_e5m2), [HALF], ["the type torch.float8_e5m2 is not", "try:"]),

@@ -141,9 +141,17 @@ class Lowering:
         short = {t.name: t for t in self.builder.inputs.values() if t.dtype.bytes < 4}
         return whole_bounds(self.builder.nodes, self.builder.sizes, short)[x.node]
 
-    def check_whole(self, x: NamedArray) -> None:
-        """Refuses integers that kernels would not hold, or that wrap around in torch."""
+    def check_held(self, x: NamedArray) -> None:
+        """Refuses integers that kernels would not hold, or that wrap around in torch, and
+        arithmetic of floats of a byte, which torch has none of.
+        """
         kind = self.result_dtype()
+        if kind in BYTE_FLOATS and self.builder.nodes[x.node].op not in _BYTE_FLOATS_OF:
+            raise self.refuse(
+                f"arithmetic of {kind} is not supported here",
+                why="torch has none either",
+                repair="convert to float32 first, as in x.float()",
+            )
         if kind not in INTEGERS or self.builder.nodes[x.node].op in ("index", "const"):
             return
         bounds = self.whole_bounds(x)
@@ -184,4 +192,6 @@ def program_dtype(kind: torch.dtype) -> DType | None:
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # Floats of a byte: kernels read and write them as they are, and round to the first alone.
 BYTE_FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
+# The operators that give some: what reads, rounds or chooses.
+_BYTE_FLOATS_OF = ("load", "read", "e4m3", "where", "const")
 _STORED = (torch.float16, torch.bfloat16, torch.float32, *BYTE_FLOATS, *INTEGERS, torch.bool)

@@ -23,7 +23,8 @@ SAMPLE = {
     "merged_attention": "whole",
     "moving_average": "whole",
     "packed_int4_weights": "whole",
-    "sigmoid_router": "in parts",
+    "sigmoid_router": "whole",
+    "expert_choice": "in parts",
     "greedy": "whole",
     "slice_cache": "eager",
 }

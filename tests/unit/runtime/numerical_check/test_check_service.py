@@ -61,7 +61,7 @@ def timed_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many input sets each timing ran on."""
     sets: list[int] = []
 
-    def clock(entries, count, *, reps):
+    def clock(entries, count, *, reps, seconds):
         sets.append(count)
         for entry in entries.values():
             for number in range(count):
