@@ -204,9 +204,10 @@ def product(factors: Sequence[str], have: Sequence[Sequence[str]], axes: Sequenc
 
     Triton makes a ``tl.dot`` of ``x[:, :, None] * y[None, :, :]`` that is summed over its middle
     axis: in TF32 whatever the types, and wrong where that axis has less than 8 points (triton 3.6,
-    sm_90). It does not recognise the product in the other order.
+    sm_90). It does so with further axes too, and then finds fault with the ranks. It does not
+    recognise the product in the other order.
     """
     (x, y), (left, right) = factors, have
-    if len(axes) > 2 and axes[-1] not in left and axes[0] not in right:
+    if axes[0] not in right and any(axis not in left for axis in axes[2:]):
         x, y = y, x
     return f"{x} * {y}"

@@ -36,11 +36,23 @@ def multiplied() -> Plan:
     return replace(plan, ugraph=replace(plan.ugraph, kernels=(kernel,)))
 
 
+def of_groups() -> Plan:
+    """Products of groups, whose axis is the last: with four axes a dot would have wrong ranks."""
+    b = ProgramBuilder("of_groups")
+    for dim, size in {"m": 16, "k": 16, "n": 16, "g": 4}.items():
+        b.dim(dim, size)
+    b.input("X", (16, 16, 4), F32)
+    b.input("W", (16, 16, 4), F32)
+    b.output("Y", b.matmul(b.load("X", "mkg"), b.load("W", "kng"), "k"), "mng", F32)
+    return one_kernel(b.build(), {"m": 16})
+
+
 PLANS = {
     "two points": state(F32, 31, 2, {"m": 16, "n": 2}).plan,
     "four points": state(F32, 31, 4, {"m": 16, "n": 4}).plan,
     "eight points": products(F32, 33, 127, {"h": 1, "m": 16, "n": 32, "k": 8}).plan,
     "multiplied": multiplied(),
+    "of groups": of_groups(),
 }
 
 
