@@ -7,7 +7,7 @@ once, not in every tile, and the scores of a cache are the same loop as what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -21,8 +21,19 @@ from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
 
 
 def with_pieces(program: Program) -> Program:
-    """The program with such sums cut; with dimensions that become alike as one."""
+    """The program with such sums cut; with dimensions that become alike as one. Where exponentials
+    over a whole concatenation weight something, as in attention to text and image at once, its sums
+    stay whole: in pieces they would have other exponentials, and no shift serves both.
+    """
     cuts = {n: cut for n in range(len(program.nodes)) if (cut := _cut(program, n)) is not None}
+    found = _with_cuts(program, cuts)
+    whole = {d for node in found.nodes if node.op == "exp" for d in node.dims}
+    if any(dim in whole for dim, _ in cuts.values()):
+        found = _with_cuts(program, {n: cut for n, cut in cuts.items() if cut[0] not in whole})
+    return found
+
+
+def _with_cuts(program: Program, cuts: Mapping[int, tuple[str, tuple[int, ...]]]) -> Program:
     if not cuts:
         return program
     before = tuple(program.sizes)

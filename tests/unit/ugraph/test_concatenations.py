@@ -58,6 +58,24 @@ def test_each_piece_has_one_exponential_and_no_choice(sizes: tuple[int, ...]) ->
     assert with_pieces(found) == found
 
 
+def test_a_sum_of_weights_over_all_pieces_stays_whole() -> None:
+    b = ProgramBuilder("joint")
+    for d, size in {"m": 4, "s": 8, "n": 3}.items():
+        b.dim(d, size)
+    b.input("X0", (4, 5), F32)
+    b.input("X1", (4, 3), F32)
+    b.input("V", (8, 3), F32)
+    places = [[ix.dim("m"), (ix.dim("s") - start) % size] for start, size in ((0, 5), (5, 3))]
+    inside = b.mask(ix.compare("lt", ix.dim("s"), 5))
+    weights = b.apply(
+        "exp", b.apply("where", inside, b.load("X0", places[0]), b.load("X1", places[1]))
+    )
+    share = b.apply("div", b.matmul(weights, b.load("V", "sn"), "s"), b.sum(weights, "s"))
+    b.output("Y", share, "mn", F32)
+    program = b.build()
+    assert with_pieces(program) is program
+
+
 def test_other_sums_stay_as_they_are() -> None:
     program = softmax((5, 3), op="square")
     assert with_pieces(program) is program
