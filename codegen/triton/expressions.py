@@ -208,6 +208,6 @@ def product(factors: Sequence[str], have: Sequence[Sequence[str]], axes: Sequenc
     recognise the product in the other order.
     """
     (x, y), (left, right) = factors, have
-    if axes[0] not in right and any(axis not in left for axis in axes[2:]):
+    if any(axis not in left for axis in axes[2:]) and axes[0] not in right:
         x, y = y, x
     return f"{x} * {y}"
