@@ -48,7 +48,7 @@ class Captured:
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
             self.logits = steps()
-        self.edges, self.programmatic = _edges(self.graph)
+        self.edges, self.programmatic = graph_edges(self.graph)
         self.graph.instantiate()
 
     def round_us(self) -> float:
@@ -64,7 +64,7 @@ class Captured:
         return float(start.elapsed_time(end)) * 1e3 / (MARGIN - 2)
 
 
-def _edges(graph: torch.cuda.CUDAGraph) -> tuple[int, int]:
+def graph_edges(graph: torch.cuda.CUDAGraph) -> tuple[int, int]:
     """All edges of a graph that is not instantiated yet, and the programmatic ones."""
     driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
     handle = ctypes.c_void_p(graph.raw_cuda_graph())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 import torch
 from several_kernels import over
 
+from benchmarks.whole_models.chains import graph_edges
 from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.launch.launch import PlanRunner
@@ -36,7 +35,7 @@ kernel rows {
   store Y[b, n] = %6
 }
 """
-STEPS, PROGRAMMATIC = 40, 1
+STEPS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -72,21 +71,10 @@ def test_a_chain_computes_what_normal_launches_compute(backend: str, when: NextS
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
         found = steps(chain, weights, x)
-    edges = programmatic_edges(graph)
-    assert edges == STEPS - 1
+    _, programmatic = graph_edges(graph)
+    assert programmatic == STEPS - 1
     graph.instantiate()
     for _ in range(20):
         found.zero_()
         graph.replay()
         assert torch.equal(found, wanted)
-
-
-def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
-    """Of a graph that is captured and not instantiated yet."""
-    driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
-    handle = ctypes.c_void_p(graph.raw_cuda_graph())
-    assert driver.cuGraphGetEdges_v2(handle, None, None, None, ctypes.byref(count)) == 0
-    ends = [(ctypes.c_void_p * count.value)() for _ in range(2)]
-    data = (ctypes.c_uint8 * (8 * count.value))()
-    assert driver.cuGraphGetEdges_v2(handle, *ends, data, ctypes.byref(count)) == 0
-    return sum(data[8 * n + 2] == PROGRAMMATIC for n in range(count.value))
