@@ -42,6 +42,13 @@ def test_there_are_no_other_links(root: Path, project_files: list[str]):
     assert sorted(links) == [f"mirage_py/{name}" for name in LINKS]
 
 
+def test_no_artifact_is_committed(project_files: list[str]):
+    # An artifact folder that a command left behind in the root was committed once.
+    artifacts = [name for name in project_files if Path(name).name == "manifest.json"]
+    kept = ("tests/", "benchmarks/results/")
+    assert [name for name in artifacts if not name.startswith(kept)] == []
+
+
 def test_no_file_is_called_utils(project_files: list[str]):
     vague = ("utils", "util", "helpers", "helper", "misc", "common")
     found = [name for name in project_files if Path(name).stem in vague]
