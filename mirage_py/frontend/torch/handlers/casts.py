@@ -6,6 +6,8 @@ cast that loses digits is a node, because the user asked for the rounding.
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
@@ -121,20 +123,23 @@ def _quantised(t: Lowering, x: NamedArray, have: torch.dtype) -> NamedArray:
 
 
 def _is_within(t: Lowering, node: int, limit: float) -> bool:
-    """Whether a value was clamped to a range on both sides."""
-    sides = {"maximum": False, "minimum": False}
+    """Whether clamps keep a value in a range on both sides."""
+    least, most = _clamped_to(t, node)
+    return -limit <= least and most <= limit
+
+
+def _clamped_to(t: Lowering, node: int) -> tuple[float, float]:
+    """The range that clamps to constants, casts and constants themselves leave to a value."""
     found = t.builder.nodes[node]
-    while found.op in sides or found.op == "cast":
-        bounds = [t.builder.nodes[a].attr for a in found.args if t.builder.nodes[a].op == "const"]
-        if found.op != "cast" and not bounds:
-            return False
-        if found.op in sides:
-            sides[found.op] |= all(isinstance(b, float) and abs(b) <= limit for b in bounds)
-        rest = [a for a in found.args if t.builder.nodes[a].op != "const"]
-        if not rest:
-            return False
-        found = t.builder.nodes[rest[0]]
-    return all(sides.values())
+    if isinstance(found.attr, float) and found.op == "const":
+        return found.attr, found.attr
+    if found.op == "cast":
+        return _clamped_to(t, found.args[0])
+    if found.op not in ("maximum", "minimum"):
+        return -inf, inf
+    pick = max if found.op == "maximum" else min
+    sides = [_clamped_to(t, a) for a in found.args]
+    return pick(low for low, _ in sides), pick(high for _, high in sides)
 
 
 def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:
@@ -183,6 +188,8 @@ def polar(t: Lowering, size: NamedArray, angle: NamedArray) -> ComplexArray:
 
 
 @handles("_conj.default", "conj_physical.default", aliases=True)
-def conj(t: Lowering, x: ComplexArray) -> ComplexArray:
-    """The same real part, and minus the imaginary one."""
+def conj(t: Lowering, x: NamedArray | ComplexArray) -> NamedArray | ComplexArray:
+    """The same real part, and minus the imaginary one; a real number is its own."""
+    if isinstance(x, NamedArray):
+        return x
     return ComplexArray(x.real, t.apply("neg", x.imag))

@@ -72,6 +72,7 @@ def test_float8_activations(agrees):
 def test_what_float8_does_not_hold_is_refused():
     # torch has NaN there, kernels the largest number.
     x = torch.randn(4, 8)
-    for fn in (lambda x: x, lambda x: x.clamp(-500, 448), lambda x: x.clamp(max=448)):
+    over = lambda x: x.clamp(-448, 448).clamp(min=500)  # noqa: E731
+    for fn in (lambda x: x, lambda x: x.clamp(-500, 448), lambda x: x.clamp(max=448), over):
         with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported here"):
             trace(lambda x, fn=fn: fn(x).to(torch.float8_e4m3fn).float() * 2, x)

@@ -42,6 +42,10 @@ def test_both_parts_of_one(agrees):
     agrees(fn, X)
 
 
+def test_a_real_number_is_its_own_conjugate(agrees):
+    agrees(lambda x: x.conj_physical() * 2, X)
+
+
 def test_half_types_are_complex_as_float32(agrees):
     x, table = X.bfloat16(), drawn(3, 3, 2)
     turned = lambda x, t: pairs(x.float()) * torch.view_as_complex(t)[None, :, None]  # noqa: E731
