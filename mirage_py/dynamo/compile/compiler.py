@@ -8,16 +8,17 @@ ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Induc
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._dispatch.python import no_python_dispatcher
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mirage_py.dynamo.compile.fused_graph import fused_graph
+from mirage_py.dynamo.compile.refusals import refusals
 from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
@@ -32,7 +33,7 @@ from mirage_py.dynamo.serve.region_call import Entry, RegionCall, RegionServer, 
 from mirage_py.dynamo.serve.region_op import register
 from mirage_py.dynamo.serve.servers import server_for
 from mirage_py.errors import LostGpuError, MirageWarning
-from mirage_py.reasons import Code, reason
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.targets import Target
 
 
@@ -169,6 +170,27 @@ class GraphCompiler:
     def _served(
         self, name: str, module: GraphModule, writes: Sequence[Write], *, parts: bool
     ) -> Plan:
+        """The graph cut anew, without nodes that turn out to be in no program, as long as there are
+        any: they cost themselves, and not the region that they stood in.
+        """
+        refused: dict[Node, Reason] = {}
+        while True:
+            found, graphs = self._cut(name, module, writes, parts, refused)
+            entries = self._entries(found.regions, graphs)
+            new = refusals(found, graphs, entries)
+            if not new:
+                served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
+                return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))
+            refused |= new
+
+    def _cut(
+        self,
+        name: str,
+        module: GraphModule,
+        writes: Sequence[Write],
+        parts: bool,
+        refused: Mapping[Node, Reason],
+    ) -> tuple[Cut, Sequence[RegionGraph]]:
         found = cut(
             module.graph,
             self.target,
@@ -177,13 +199,12 @@ class GraphCompiler:
             min_gain=self.options.min_gain,
             float64=self.options.on_cpu == "reference",
             parts=parts,
+            refused=refused,
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
         if name == "inference" and self.options.chain != "off":
             graphs = with_constants(graphs, found, [w.place for w in writes])
-        entries = self._entries(found.regions, graphs)
-        served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
-        return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))
+        return found, graphs
 
     def _entries(
         self, regions: Sequence[Region], graphs: Sequence[RegionGraph]

@@ -65,11 +65,20 @@ class Facts:
     weight: int = 1
 
 
-def classify(graph: torch.fx.Graph, *, float64: bool = False) -> dict[Node, Facts]:
-    """The facts of every node. With ``float64`` that type is taken for another float."""
+def classify(
+    graph: torch.fx.Graph,
+    *,
+    float64: bool = False,
+    refused: Mapping[Node, Reason] | None = None,
+) -> dict[Node, Facts]:
+    """The facts of every node. With ``float64`` that type is taken for another float; nodes that
+    were ``refused`` are left, with these reasons.
+    """
     found: dict[Node, Facts] = {}
     for node in graph.nodes:
-        found[node] = _facts(node, found, float64)
+        why = refused.get(node) if refused else None
+        left = None if why is None else Facts(LEFT, why, _bytes(node))
+        found[node] = left or _facts(node, found, float64)
     return found
 
 

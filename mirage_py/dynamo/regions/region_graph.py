@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from mirage_py.dynamo.regions.regions import Region
 class RegionGraph:
     """``module`` computes the region; it takes ``inputs`` of the graph around it, in the order in
     which they are read first, and returns a tuple with ``outputs``. Inputs are tensors and sizes.
+    ``origins`` says of its nodes which ones of the graph around it they were copied from.
     Nothing in the graph around it writes the inputs with the numbers ``constants``, and they were
     written before any kernel starts that may lie in front of the region.
     """
@@ -28,6 +29,7 @@ class RegionGraph:
     outputs: tuple[Node, ...]
     key: str
     constants: tuple[int, ...] = ()
+    origins: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
@@ -57,7 +59,9 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     graph.eliminate_dead_code()
     graph.lint()
     module = GraphModule(torch.nn.Module(), graph, "Region")
-    return RegionGraph(module, tuple(inputs), region.outputs, content_key(module))
+    origins = {copy: node for node, copy in made.items()}
+    key = content_key(module)
+    return RegionGraph(module, tuple(inputs), region.outputs, key, origins=origins)
 
 
 def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, None]) -> bool:

@@ -26,6 +26,17 @@ from mirage_py.ugraph.ir.renaming import tidy_dims
 from mirage_py.ugraph.rewrite.column_parts import with_column_parts
 
 REGION = "region"
+_NUMBER = "number"
+
+
+class RefusedNodeError(UnsupportedError):
+    """A node that can be in no program: ``number`` is its place in the graph of the region."""
+
+    def __init__(self, error: UnsupportedError, number: int) -> None:
+        super().__init__(
+            error.what, where=error.where, why=error.why, repair=error.repair, code=error.code
+        )
+        self.number = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +102,8 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     """The program of a region for inputs of these layouts and sizes.
 
     Tensors of float64 are taken for float32: no kernel takes them, but a reference computed from
-    the program may. Raises UnsupportedError or InputError where a node cannot be in a program.
+    the program may. Raises RefusedNodeError where a node cannot be in a program, and
+    UnsupportedError or InputError where all of it cannot.
     """
     graph = _concrete(module.graph, inputs)
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
@@ -112,7 +124,11 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     for name, tensor in wanted.values():
         check_input(tensor, name, REGION)
     names = declare_inputs(lowering, wanted, arrays)
-    lower(lowering, graph, arrays)
+    try:
+        lower(lowering, graph, arrays)
+    except UnsupportedError as error:
+        number = lowering.node_in_hand.meta.get(_NUMBER)
+        raise error if number is None else RefusedNodeError(error, number) from error
     lowering.builder.fp32_precision = lowering.fp32_precision
     structure = pytree.tree_structure(tuple(nodes))
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
@@ -139,7 +155,7 @@ def _concrete(graph: Graph, inputs: Sequence[TensorLayout | int]) -> Graph:
     values: dict[Node, Any] = {}
     given = iter(inputs)
     with FakeTensorMode(), torch.no_grad():
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes):
             if node.op == "placeholder":
                 layout = next(given)
                 if isinstance(layout, int):
@@ -163,7 +179,7 @@ def _concrete(graph: Graph, inputs: Sequence[TensorLayout | int]) -> Graph:
                     torch.fx.map_arg(kwargs, made.__getitem__),
                 )
                 copy.meta = {k: v for k, v in node.meta.items() if k == "stack_trace"}
-            copy.meta["val"] = values[node]
+            copy.meta |= {"val": values[node], _NUMBER: number}
             made[node] = copy
     return new
 

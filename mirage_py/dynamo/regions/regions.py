@@ -85,11 +85,13 @@ def cut(
     min_gain: float = 0.05,
     float64: bool = False,
     parts: bool = True,
+    refused: Mapping[Node, Reason] | None = None,
 ) -> Cut:
     """The cheapest cut over all orders tried; between equals the first. Without ``parts`` nothing
-    that a product made is read in parts (rotary positions) in its region.
+    that a product made is read in parts (rotary positions) in its region; nodes that were
+    ``refused`` are in no region.
     """
-    facts = classify(graph, float64=float64)
+    facts = classify(graph, float64=float64, refused=refused)
     best: tuple[float, Cut] | None = None
     for flow in flows(graph, facts):
         costs = Costs(flow, target, rest_fuses, min_gain, rest_tunes)

@@ -11,7 +11,12 @@ import torch
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.regions.nodes import extent
-from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
+from mirage_py.dynamo.regions.region_program import (
+    RefusedNodeError,
+    RegionProgram,
+    TensorLayout,
+    region_program,
+)
 from mirage_py.dynamo.serve.chain import Chain
 from mirage_py.errors import LostGpuError, MirageWarning, why_failed
 from mirage_py.reasons import Code, Reason, Served, Server, reason
@@ -43,11 +48,15 @@ RegionServer = Callable[[RegionProgram, Kernel], Service]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of a region's dispatch table: what serves inputs of some sizes and layouts."""
+    """One row of a region's dispatch table: what serves inputs of some sizes and layouts, or the
+    number of the node in the region's graph that was ``refused``, without which others may be in a
+    program.
+    """
 
     signature: str
     served: Service
     program: RegionProgram | None = None
+    refused: int | None = None
 
 
 class RegionCall:
@@ -159,7 +168,8 @@ class RegionCall:
             raise
         # The rest can run it, whatever went wrong in making it faster.
         except Exception as error:  # noqa: BLE001
-            return Entry(signature, Service(None, why_failed(error)))
+            refused = error.number if isinstance(error, RefusedNodeError) else None
+            return Entry(signature, Service(None, why_failed(error)), refused=refused)
         return Entry(signature, served, program)
 
     def _told(self, region: RegionProgram) -> RegionProgram:
