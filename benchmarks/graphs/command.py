@@ -6,6 +6,7 @@ python -m benchmarks.graphs -o benchmarks/results/h200-graphs.json        # on o
 A dry run imports, saturates, extracts, verifies and emits every model without data in its tensors,
 and prints the gain by the model of costs with the substitutions that made it. On a GPU ours is
 timed beside eager PyTorch and torch.compile with max-autotune, with and without freezing.
+Rows that the file already has are kept, so a run that was cut short is completed by the next one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import click
 
 from benchmarks.graphs.models import BATCHES, MODELS
+from benchmarks.graphs.processes import rows_in_processes
 from benchmarks.graphs.table import dry_table, measured_table
 from benchmarks.report.provenance import commit
 from mirage_py.runtime.base.atomic import write_text
@@ -32,6 +34,9 @@ Json = dict[str, Any]
 @click.option(
     "--budget", default=60.0, show_default=True, help="Seconds of checks, or of a search."
 )
+@click.option("--workers", default=4, show_default=True, help="Models compiled side by side.")
+@click.option("--seconds", default=3600.0, show_default=True, help="For all measured rows.")
+@click.option("--again", is_flag=True, help="Measure the rows that the file has, too.")
 @click.option("--target", default="h200", show_default=True, help="Whose costs a dry run takes.")
 @click.option("--mode", default="max-autotune", show_default=True, help="Of torch.compile.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False))
@@ -41,37 +46,43 @@ def main(
     batches: tuple[int, ...],
     effort: str,
     budget: float,
+    workers: int,
+    seconds: float,
+    again: bool,
     target: str,
     mode: str,
     output: Path | None,
 ) -> None:
-    rows: list[Json] = []
-    for name in only or tuple(MODELS):
-        for batch in batches or BATCHES:
-            try:
-                rows.append(
-                    _dry(name, batch, effort, budget, target)
-                    if dry
-                    else _measured(name, batch, mode, budget)
-                )
-            # One model of many: the others go on, and the table says what happened.
-            except Exception as error:  # noqa: BLE001
-                failure = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-                rows.append({"model": name, "batch": batch, "failure": failure})
-            click.echo(json.dumps(rows[-1]), err=True)
-            if output is not None:
-                document = {"commit": commit(), "dry": dry, "rows": rows}
-                write_text(output, json.dumps(document, indent=1) + "\n")
+    keys = [(name, batch) for batch in batches or BATCHES for name in only or MODELS]
+    known: dict[tuple[str, int], Json] = {}
+    if output is not None and output.exists() and not dry:
+        rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
+        known = {(row["model"], row["batch"]): row for row in rows}
+    kept = {key for key, row in known.items() if "failure" not in row and not again}
+
+    def done(row: Json) -> None:
+        click.echo(json.dumps(row), err=True)
+        known[row["model"], row["batch"]] = {**row, "commit": commit()}
+        if output is not None:
+            document = {"commit": commit(), "dry": dry, "rows": [*known.values()]}
+            write_text(output, json.dumps(document, indent=1) + "\n")
+
+    keys = [key for key in keys if key not in kept]
+    if dry:
+        for key in keys:
+            done(_dry(*key, effort, budget, target))
+    else:
+        rows_in_processes(keys, workers, seconds, done, mode=mode, budget_s=budget)
+    rows = [*known.values()]
     click.echo(dry_table(rows) if dry else measured_table(rows))
 
 
 def _dry(name: str, batch: int, effort: str, budget_s: float, target: str) -> Json:
     from benchmarks.graphs.dry_row import dry_row
 
-    return dry_row(name, batch, effort=effort, budget_s=budget_s, target_name=target)
-
-
-def _measured(name: str, batch: int, mode: str, budget_s: float) -> Json:
-    from benchmarks.graphs.measured_row import measured_row
-
-    return measured_row(name, batch, mode=mode, budget_s=budget_s)
+    try:
+        return dry_row(name, batch, effort=effort, budget_s=budget_s, target_name=target)
+    # One model of many: the others go on, and the table says what happened.
+    except Exception as error:  # noqa: BLE001
+        failure = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return {"model": name, "batch": batch, "failure": failure}
