@@ -16,6 +16,7 @@ from mirage_py.codegen.cuda.text.prelude import all_names, names_used, prelude_t
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.lowering.tile_factors import with_tile_factors
 from mirage_py.codegen.text.names import Vocabulary, emitted_names, renamed_plan
 from mirage_py.codegen.text.reserved_words import C_FORMS, C_FUNCTION_FORMS, C_FUNCTIONS, C
 from mirage_py.codegen.tiling.dependent_launch import (
@@ -118,7 +119,8 @@ def _emitted(
     ugraph: UGraph, asked: Sequence[_Asked], straight: Sequence[_Asked]
 ) -> tuple[_Emitted, ...]:
     """The kernels in their ``straight`` form, which is not in their comments."""
-    found = lowered(ugraph, [a.block for a in straight])
+    blocks = [with_tile_factors(ugraph.program, a.block) for a in straight]
+    found = lowered(ugraph, blocks)
     kernels = []
     for whole, form, typed in zip(asked, straight, found.blocks, strict=True):
         emitter, memory = _fitting(ugraph, typed, form.options, found.in_base_two, form.order)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
+from mirage_py.codegen.cuda.plan.promotion import Promotion
 from mirage_py.codegen.cuda.softmax.accumulators import of_one_warp
 from mirage_py.codegen.cuda.softmax.optimistic import Guess
 from mirage_py.codegen.cuda.text.value import Value
@@ -37,6 +38,47 @@ class PhaseEmitter:
         emitters.barriers.synchronize(())
 
     def _phase(self, nodes: Sequence[int]) -> None:
+        """The text of a phase, with its matmul in slices where that is planned."""
+        promotion = self.emitters.plan.promotions.get(nodes[0]) if nodes else None
+        if promotion is None:
+            self._nodes(nodes)
+        else:
+            self._promote(promotion, nodes)
+
+    def _promote(self, promotion: Promotion, nodes: Sequence[int]) -> None:
+        """A matmul in slices, each added to accumulators as soon as it is there. What its readers
+        need besides is computed while the first one is under way.
+        """
+        out, emitters, matmul = self.out, self.emitters, promotion.matmul
+        rest = [n for n in nodes if n != matmul and n not in promotion.group]
+        loads = [n for n in rest if self.block.nodes[n].op == "load"]
+        self._nodes(loads)
+        count, depth = 1 << len(promotion.slices), promotion.depth
+        values = [Value(out.names[matmul], promotion.layout, F32)]
+        values += [v.renamed(out.fresh(v.name)) for v in values * (depth - 1)]
+        for value in values:
+            out.line(value.declaration())
+        emitters.matmul.prepare(matmul)
+
+        def begin(number: int) -> None:
+            part, value = (str(number), promotion.slices), values[number % depth]
+            emitters.mma_pipelining.ping_pong.wait()
+            emitters.matmul.begin(matmul, -1 - number, value, adds=False, part=part)
+            emitters.mma_pipelining.ping_pong.pass_on()
+
+        for number in range(depth):
+            begin(number)
+        self._nodes([n for n in rest if n not in loads])
+        emitters.graphs.begin(promotion.group, {matmul: values[0]})
+        for number in range(count):
+            emitters.matmul.wgmma.wait_for([-1 - number])
+            if number == count - 1:
+                emitters.pipeline.release_stage()
+            emitters.graphs.write_slice(promotion, number, values[number % depth])
+            if number + depth < count:
+                begin(number + depth)
+
+    def _nodes(self, nodes: Sequence[int]) -> None:
         """The text of nodes: groups of what is elementwise, everything else one by one."""
         emitters = self.emitters
         pending = list(nodes)

@@ -53,7 +53,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A way to multiply: by tensor cores on halves or on tf32, or by fused multiply-adds.
+    """A way to multiply: by tensor cores on halves, float8 or tf32, or by fused multiply-adds.
 
     ``rows``, ``columns`` and ``inner`` are the bits of a position that one instruction of a warp
     takes along each side.
@@ -66,6 +66,8 @@ class Kind:
 
 
 HALF = Kind("half", 4, 3, 4)
+# Float8: 32 inner positions in the bytes of 16 halves.
+BYTE = Kind("byte", 4, 3, 5)
 TF32 = Kind("tf32", 4, 3, 3)
 FMA = Kind("fma", 2, 3, 2)
 
@@ -92,6 +94,9 @@ def fragments(kind: Kind, shape: Shape, warps: tuple[Bit | None, ...]) -> Fragme
     if kind == HALF:
         left, right = (k[0], m[3], k[3]), (k[0], k[3])
         left_lanes, right_lanes = (k[1], k[2], *m[:3]), (k[1], k[2], *n[:3])
+    elif kind == BYTE:
+        left, right = (k[0], k[1], m[3], k[4]), (k[0], k[1], k[4])
+        left_lanes, right_lanes = (k[2], k[3], *m[:3]), (k[2], k[3], *n[:3])
     elif kind == TF32:
         left, right = (m[3], k[2]), (k[2],)
         left_lanes, right_lanes = (k[0], k[1], *m[:3]), (k[0], k[1], *n[:3])

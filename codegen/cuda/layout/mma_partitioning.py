@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.code_operands import code_load, permuted
 from mirage_py.codegen.cuda.layout.fragments import (
+    BYTE,
     FMA,
     HALF,
     TF32,
@@ -19,7 +20,8 @@ from mirage_py.codegen.cuda.layout.fragments import (
 )
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.dtypes import F8E4M3, DType
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
@@ -88,6 +90,14 @@ def partition_mma(
         shape = coded
     else:
         groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
+        if groups is None and kind == BYTE:
+            raise ScheduleError(
+                f"%{number}, a matmul of float8",
+                where=facts.block.name,
+                why="it goes by wgmma alone (sm_90a): 64 rows or more for four warps or more, and "
+                "operands in memory whose contiguous axis is the summed one",
+                repair='use backend="triton", or store the weights as [N, K]',
+            )
     warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
     found = fragments(kind, shape, warps)
     return MmaPartition(
@@ -109,8 +119,11 @@ def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:
     """By which instructions a matmul goes: float32 to tensor cores only if asked for, as it is or
     in parts.
     """
-    if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
+    dtype = facts.dtypes[facts.block.nodes[number].args[0]]
+    if dtype.is_half:
         return HALF
+    if dtype == F8E4M3:
+        return BYTE
     return TF32 if options.precision in (Precision.TF32, Precision.TF32X3) else FMA
 
 

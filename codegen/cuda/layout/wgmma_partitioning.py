@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
-from mirage_py.codegen.cuda.layout.fragments import HALF, Bits, Kind, Shape
+from mirage_py.codegen.cuda.layout.fragments import BYTE, HALF, Bits, Kind, Shape
 from mirage_py.codegen.cuda.layout.shared_tile import PANEL_BYTES, PIECE_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import staged_tile
 from mirage_py.codegen.cuda.text.layout import Bit
 from mirage_py.ugraph.ir.launch_choices import Arch, MatmulInstruction
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
-# Bits of a side that one instruction takes: 64 rows, 16 inner positions; 8 to 256 columns.
+# Bits of a side that one instruction takes: 64 rows; 8 to 256 columns.
 ROW_BITS = 6
-INNER_BITS = 4
 _COLUMN_BITS = range(3, 9)
 _GROUP_BITS = 2
 
@@ -39,13 +38,15 @@ class Matrix:
 
 
 def matrix(tile: SharedTile, side: Bits, inner: Bits) -> Matrix | None:
-    """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it."""
-    if tile.element_bytes != 2:
+    """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it, which
+    of float8 takes operands alone whose contiguous axis is K.
+    """
+    if tile.element_bytes > 2:
         return None
     swizzle = tile.swizzle_bytes
     if tile.columns == inner and tile.rows == side and swizzle:
         return Matrix(tile, False, PIECE_BYTES, 8 * swizzle)
-    if tile.columns != side or tile.rows != inner:
+    if tile.columns != side or tile.rows != inner or tile.element_bytes != 2:
         return None
     panel = tile.row_bytes << len(tile.rows)
     if swizzle:
@@ -71,10 +72,10 @@ def group_warps(
     """
     count = (options.num_warps - 1).bit_length()
     is_asked = options.matmul is not MatmulInstruction.MMA and options.arch is Arch.SM_90A
-    if not is_asked or kind != HALF or count < _GROUP_BITS:
+    if not is_asked or kind not in (HALF, BYTE) or count < _GROUP_BITS:
         return None
     rows, columns, inner = shape.rows, shape.columns, shape.inner
-    if len(rows) < ROW_BITS or len(columns) < _COLUMN_BITS[0] or len(inner) < INNER_BITS:
+    if len(rows) < ROW_BITS or len(columns) < _COLUMN_BITS[0] or len(inner) < kind.inner:
         return None
     right = facts.root(operands[1])
     if facts.block.nodes[right].op != "load" or matrix_of(facts, right, columns, inner) is None:
@@ -82,7 +83,7 @@ def group_warps(
     group = rows[4:ROW_BITS]
     # A warp group takes whole panels, or all columns.
     narrow = max(_COLUMN_BITS[0], (PANEL_BYTES // 2).bit_length() - 1)
-    sides = (rows[ROW_BITS:], columns[narrow:], inner[INNER_BITS:])
+    sides = (rows[ROW_BITS:], columns[narrow:], inner[kind.inner :])
     warps: tuple[Bit | None, ...]
     if given is not None:
         free = [b for side in sides for b in side]

@@ -11,7 +11,7 @@ from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.mma.fma_matmul import FmaMatmul, TileAt
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.text.c_text import weighted
-from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
@@ -66,9 +66,16 @@ class MatmulEmitter:
         takers = [p for p in layouts.mmas.values() if (operand, layout) in p.sides(facts)]
         return len(takers) > 1 and layout.register_count <= _MOST_SHARED
 
-    def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
-        """Begin a warpgroup matmul, which adds to ``result`` or sets it, and whose sums the
-        node ``key`` holds; False where the matmul goes otherwise.
+    def begin(
+        self,
+        number: int,
+        key: int,
+        result: Value,
+        adds: bool,
+        part: tuple[str, tuple[Bit, ...]] = ("0", ()),
+    ) -> bool:
+        """Begin a warpgroup matmul or a ``part`` of it, which adds to ``result`` or sets it, and
+        whose sums the node ``key`` holds; False where the matmul goes otherwise.
         """
         plan = self.out.layouts.mmas[number]
         if not plan.uses_wgmma:
@@ -79,7 +86,7 @@ class MatmulEmitter:
             left = self.left_value(number)
             if number in self.plan.overwritten:
                 left = self._copied(left)
-        self.wgmma.multiply(number, key, left, result, adds)
+        self.wgmma.multiply(number, key, left, result, adds, part)
         return True
 
     def _copied(self, left: Value) -> Value:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import (
-    INNER_BITS,
     ROW_BITS,
     Matrix,
     matrix_of,
@@ -50,10 +49,17 @@ class WgmmaEmitter:
     # -- the matmul ------------------------------------------------------------------------------
 
     def multiply(
-        self, number: int, key: int, left: Value | None, result: Value, adds: bool
+        self,
+        number: int,
+        key: int,
+        left: Value | None,
+        result: Value,
+        adds: bool,
+        part: tuple[str, tuple[Bit, ...]] = ("0", ()),
     ) -> None:
         """Begin the matmul at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
+        ``part``: the number of a slice of the tile, and the bits of a position that it stands for.
         """
         out, concatenated = self.out, self.out.plan.pipeline.concatenated.get(number)
         begun = [(key, result)]
@@ -80,9 +86,11 @@ class WgmmaEmitter:
             self._descriptor(t, m, fragments.result.warps)
             for t, m in zip(tiles, (b,) if a is None else (a, b), strict=True)
         ]
-        rows = 1 << sum(1 for bit in fragments.left.registers if bit in self._row_bits(plan))
+        own_rows = tuple(b for b in self._row_bits(plan) if b not in part[1])
+        rows = 1 << len(own_rows)
         steps = tuple(bit for bit in fragments.left.registers if bit in self._steps(plan))
         columns = 8 * fragments.column_tiles if concatenated is None else sum(concatenated.columns)
+        columns >>= sum(b in fragments.shape.columns for b in part[1])
         name, _ = wgmma_function(
             columns,
             plan.dtype.name,
@@ -104,8 +112,8 @@ class WgmmaEmitter:
                 step = weighted((m, 1 << len(steps)), (k, 1))
                 first = [left.word(weighted((step, 4), (str(i), 1))) for i in range(4)]
             else:
-                first = [self._at(texts[0], a, {k: steps, m: self._row_bits(plan)})]
-            second = self._at(texts[-1], b, {k: steps})
+                first = [self._at(texts[0], a, {k: steps, m: own_rows}, part)]
+            second = self._at(texts[-1], b, {k: steps}, part)
             flag = "true" if adds else ("false" if k == "0" else f"{k} > 0")
             out.line(f"{name}({sums_text}, {', '.join(first)}, {second}, {flag});")
         for holder, sums_of_one in begun:
@@ -119,7 +127,7 @@ class WgmmaEmitter:
         )
 
     def _steps(self, plan: MmaPartition) -> tuple[Bit, ...]:
-        inner = plan.fragments.shape.inner[INNER_BITS:]
+        inner = plan.fragments.shape.inner[plan.fragments.kind.inner :]
         return tuple(b for b in plan.fragments.left.registers if b in inner)
 
     def _descriptor(self, load: int, matrix: Matrix, warps: tuple[Bit | None, ...]) -> str:
@@ -136,12 +144,20 @@ class WgmmaEmitter:
         )
         return name
 
-    def _at(self, descriptor: str, matrix: Matrix, bits: dict[str, tuple[Bit, ...]]) -> str:
-        """The descriptor of a step along K and of a tile of rows; it counts pieces of 16 bytes."""
+    def _at(
+        self,
+        descriptor: str,
+        matrix: Matrix,
+        bits: dict[str, tuple[Bit, ...]],
+        part: tuple[str, tuple[Bit, ...]],
+    ) -> str:
+        """The descriptor of a step along K, of a tile of rows and of a slice; it counts pieces of
+        16 bytes.
+        """
         places = {b: p - 4 for b, p in matrix.tile.places().items()}
         parts = [
             register_part(Layout(chosen, (None,) * 5, ()), places, variable)
-            for variable, chosen in bits.items()
+            for variable, chosen in (*bits.items(), part)
         ]
         return added(descriptor, *parts)
 

@@ -43,7 +43,7 @@ void copy_async(void* to, const void* from, unsigned bytes, bool is_in);
 void wait_for_copies(int left);
 void load_matrices(unsigned* out, int count, bool transposed, const void* row);
 void store_matrices(const unsigned* in, int count, bool transposed, void* row);
-enum Kind { F16, BF16, TF32 };
+enum Kind { F16, BF16, TF32, F8E4M3 };
 void multiply(Kind kind, float* const d[4], const unsigned a[4], const unsigned b[2]);
 void load_tile(void* to, const TensorMap* map, unsigned long long* bar, int axes, const int* at);
 void wgmma(Kind kind, int n, float* d, const unsigned* a_registers, unsigned long long a,

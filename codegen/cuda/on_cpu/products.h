@@ -94,7 +94,16 @@ inline void make_half_table() {
     for (unsigned i = 0; i < 1u << 16; ++i) half_table[i] = float_of_half(i);
 }
 
+// Of float8 e4m3, which has no infinity.
+inline float float_of_byte(unsigned bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    if ((bits & 0x7f) == 0x7f) return __uint_as_float(0x7fc00000u);
+    const float size = exponent ? ldexp(8.0f + mantissa, exponent - 10) : ldexp(mantissa, -9);
+    return bits & 0x80 ? -size : size;
+}
+
 inline float number(Kind kind, unsigned bits) {
+    if (kind == F8E4M3) return float_of_byte(bits & 0xffu);
     return kind == F16 ? half_table[bits & 0xffffu] : float_of_bfloat(bits & 0xffffu);
 }
 

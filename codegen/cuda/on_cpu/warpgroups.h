@@ -55,16 +55,17 @@ inline WarpGroup& warp_group() {
 
 // A matrix that a descriptor names: rows along M or N, columns along K.
 struct Described {
-    unsigned start, leading, stride, swizzle;
+    unsigned start, leading, stride, swizzle, bytes;  // of an element
     bool is_transposed;
     unsigned char* shared;
     const void* place;  // of the product in the kernel's code
 
-    Described(unsigned long long bits, bool transposed, unsigned char* of_block, const void* in_code)
+    Described(Kind kind, unsigned long long bits, bool transposed, unsigned char* of_block, const void* in_code)
         : start(static_cast<unsigned>(bits & 0x3fff) << 4),
           leading(static_cast<unsigned>(bits >> 16 & 0x3fff) << 4),
           stride(static_cast<unsigned>(bits >> 32 & 0x3fff) << 4),
           swizzle((bits >> 62) == 1 ? 128 : (bits >> 62) == 2 ? 64 : (bits >> 62) == 3 ? 32 : 0),
+          bytes(kind == F8E4M3 ? 1 : 2),
           is_transposed(transposed),
           shared(of_block),
           place(in_code) {
@@ -75,8 +76,9 @@ struct Described {
         unsigned address = start;
         const unsigned chunk = swizzle / 16;  // chunks of 16 bytes in a row of the pattern
         if (!is_transposed) {
-            address += row / 8 * stride + k % 8 * 2;
-            address += swizzle ? row % 8 * swizzle + k / 8 * 16 : row % 8 * 16 + k / 8 * leading;
+            const unsigned along = k * bytes;
+            address += row / 8 * stride + along % 16;
+            address += swizzle ? row % 8 * swizzle + along / 16 * 16 : row % 8 * 16 + along / 16 * leading;
         } else if (swizzle) {
             address += row / 8 % chunk * 16 + row / 8 / chunk * leading + row % 8 * 2;
             address += k % 8 * swizzle + k / 8 * stride;
@@ -88,14 +90,15 @@ struct Described {
     }
 
     void read(Kind kind, int rows, std::vector<float>& out) const {
-        out.resize(rows * 16);
+        const int depth = 32 / bytes;
+        out.resize(rows * depth);
         for (int r = 0; r < rows; ++r)
-            for (int k = 0; k < 16; ++k) {
+            for (int k = 0; k < depth; ++k) {
                 const unsigned char* p = at(r, k);
-                uint16_t bits;
-                check_place(p, 2, "wgmma");
-                memcpy(&bits, p, 2);
-                out[r * 16 + k] = number(kind, bits);
+                uint16_t bits = 0;
+                check_place(p, bytes, "wgmma");
+                memcpy(&bits, p, bytes);
+                out[r * depth + k] = number(kind, bits);
                 if (launch.finds_races) note(p);
             }
     }
@@ -108,7 +111,7 @@ struct Described {
                 "missing between its write and the barrier @ %p\n  the product @ %p\n  now", shared_offset(p),
                 first_block + threads[w.thread].block, threads[w.thread].number, w.place, place);
         const int base = current->warp - warp_in_block() % 4;
-        for (int i = base; i < base + 4; ++i) note_read(p, 2, i, -1, place);
+        for (int i = base; i < base + 4; ++i) note_read(p, bytes, i, -1, place);
     }
 };
 
@@ -126,7 +129,8 @@ inline Sums& sums_of(WarpGroup& group, const Pending& p) {
 }
 
 inline void execute(WarpGroup& group, const Pending& p) {
-    std::vector<float> A(64 * 16), B;
+    const int depth = p.kind == F8E4M3 ? 32 : 16;
+    std::vector<float> A(64 * depth), B;
     if (p.a_is_in_registers) {
         for (int i = 0; i < 128; ++i)
             for (int r = 0; r < 4; ++r)
@@ -134,9 +138,9 @@ inline void execute(WarpGroup& group, const Pending& p) {
                     A[(i / 32 * 16 + i % 32 / 4 + r % 2 * 8) * 16 + i % 4 * 2 + h + r / 2 * 8] =
                         number(p.kind, p.a[i][r] >> 16 * h);
     } else {
-        Described(p.a_descriptor, p.a_is_transposed, p.shared, p.place).read(p.kind, 64, A);
+        Described(p.kind, p.a_descriptor, p.a_is_transposed, p.shared, p.place).read(p.kind, 64, A);
     }
-    Described(p.b_descriptor, p.b_is_transposed, p.shared, p.place).read(p.kind, p.n, B);
+    Described(p.kind, p.b_descriptor, p.b_is_transposed, p.shared, p.place).read(p.kind, p.n, B);
     Sums& sums = sums_of(group, p);
     const int count = p.n / 2;
     for (int i = 0; i < 128; ++i)
@@ -144,8 +148,8 @@ inline void execute(WarpGroup& group, const Pending& p) {
             const int row = i / 32 * 16 + i % 32 / 4 + j / 2 % 2 * 8;
             const int column = j / 4 * 8 + i % 4 * 2 + j % 2;
             double sum = 0;
-            for (int k = 0; k < 16; ++k)
-                sum += static_cast<double>(A[row * 16 + k]) * static_cast<double>(B[column * 16 + k]);
+            for (int k = 0; k < depth; ++k)
+                sum += static_cast<double>(A[row * depth + k]) * static_cast<double>(B[column * depth + k]);
             float& x = sums.values[i * count + j];
             x = static_cast<float>((p.adds ? static_cast<double>(x) : 0.0) + sum);
         }

@@ -126,6 +126,9 @@ class Pipeline:
 
     # -- loops -----------------------------------------------------------------------------------
 
+    def release_stage(self) -> None:
+        """In the last phase of an iteration: nothing reads its tiles any more."""
+
     def begin_loop(
         self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
     ) -> None:

@@ -43,7 +43,8 @@ class TmaLoads:
         function = f"tma_load_{len(box.axes)}d{'_evict_first' if hint else ''}"
         wide = out.index_type != "int"
         for panel in range(box.panels):
-            place = added(to_shared, str(panel * (tile.row_bytes << len(tile.rows))))
+            panel_bytes = box.points[0] * tile.element_bytes << len(tile.rows)
+            place = added(to_shared, str(panel * panel_bytes))
             first = added(texts[0], str(panel * box.points[0]))
             at = ", ".join(f"(int)({t})" if wide else t for t in (first, *texts[1:]))
             out.line(f"{function}({place}, &{self.maps[staged.load].name}, {barrier}, {at});")

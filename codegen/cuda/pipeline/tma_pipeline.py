@@ -49,6 +49,7 @@ class TmaPipeline(Pipeline):
         self._section = -1
         # Whether matmuls read a stage an iteration late.
         self.lags = False
+        self._is_released = False
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:
@@ -271,6 +272,7 @@ class TmaPipeline(Pipeline):
         out, depth = self.out, self.depths[section]
         first, stop, tile = self._bounds[section]
         self._awaited = set()
+        self._is_released = False
         dim = out.facts.block.sections[section].loop
         assert dim is not None
         start = out.starts[dim]
@@ -323,6 +325,14 @@ class TmaPipeline(Pipeline):
             who = f"lane == 0 && {condition}" if condition else "lane == 0"
             self.out.line(f"if ({who}) mbarrier_arrive({place});")
 
+    def release_stage(self) -> None:
+        """Give the stage back before the iteration ends."""
+        if self.roles.has_producer and not self.lags and not self._is_released:
+            self._is_released = True
+            self.out.line("__syncwarp();")
+            empty = self._empty[self._section]
+            self.out.line(f"if (lane == 0) mbarrier_arrive({empty} + {self._stage});")
+
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""
         if section not in self.loops:
@@ -330,9 +340,7 @@ class TmaPipeline(Pipeline):
             return
         out = self.out
         if self.roles.has_producer:
-            if not self.lags:
-                out.line("__syncwarp();")
-                out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
+            self.release_stage()
             if has_exchanged:
                 out.barrier("what threads have exchanged is read")
         advance_stage(out, self._stage, self._parity, self.depths[section])

@@ -31,7 +31,9 @@ from mirage_py.codegen.cuda.plan.pipeline_plan import (
     Signal,
     can_reduce_rows,
     plan_pipeline,
+    without_stragglers,
 )
+from mirage_py.codegen.cuda.plan.promotion import Promotion, find_promotion
 from mirage_py.codegen.cuda.plan.tile_scheduler import schedule_tiles
 from mirage_py.codegen.cuda.schedule.chained_accumulation import (
     AccumulationChains,
@@ -45,6 +47,7 @@ from mirage_py.codegen.tiling.dependent_launch import LaunchOrder
 from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange, unmasked_range
 from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.dtypes import F8E4M3
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, STORES
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -60,7 +63,7 @@ class KernelPlan:
     through shared memory, ``received`` those among them that other blocks of the cluster send, and
     ``row_reductions`` those that producer warps compute. ``overwritten``: matmuls by wgmma whose
     left operand is copied in each iteration. ``phases``: the nodes of each section, from barrier to
-    barrier.
+    barrier. ``promotions``: by the first node of a phase, its matmul in slices.
     """
 
     facts: BlockAnalysis
@@ -79,6 +82,7 @@ class KernelPlan:
     overwritten: tuple[int, ...]
     chains: AccumulationChains
     phases: tuple[tuple[tuple[int, ...], ...], ...]
+    promotions: Mapping[int, Promotion]
 
     @property
     def grid(self) -> int:
@@ -156,7 +160,7 @@ def plan_kernel(
     _refuse_types(facts, pointers)
     depths = _depths(facts, options.num_stages)
     received = received_loads(facts)
-    staged = staged_loads(facts, depths) | received
+    staged = without_stragglers(facts, staged_loads(facts, depths), options) | received
     layouts = decided_layouts(facts, options)
     if options.thread_graphs:
         layouts = replace(layouts, own_shifts=own_shifts(facts, layouts, staged))
@@ -164,12 +168,19 @@ def plan_kernel(
     pipeline = plan_pipeline(facts, layouts, staged, options, rows)
     _refuse_row_reductions(facts, staged, rows, pipeline)
     operands = operand_sources(facts, layouts, options)
+    _refuse_float8(facts, operands)
     by_tma = {n: depths[n] for n in pipeline.loops}
     overlap = plan_overlap(facts, layouts, operands, by_tma, options.overlap)
     late = [n for found in overlap.values() for n in found.under_way]
     branching = branching_loops(facts, options, rows)
     chains = accumulation_chains(facts, layouts)
     sections = facts.block.sections
+    phases = tuple(
+        section_phases(facts, layouts, staged, section.nodes, chains)
+        if options.barrier_schedule
+        else _as_written(facts, section.nodes)
+        for section in sections
+    )
     return KernelPlan(
         facts=facts,
         options=options,
@@ -186,13 +197,26 @@ def plan_kernel(
         overlap=overlap,
         overwritten=overwritten_operands(facts, layouts, operands, branching, late),
         chains=chains,
-        phases=tuple(
-            section_phases(facts, layouts, staged, section.nodes, chains)
-            if options.barrier_schedule
-            else _as_written(facts, section.nodes)
-            for section in sections
-        ),
+        phases=phases,
+        promotions=_promotions(facts, layouts, overlap, phases) if options.thread_graphs else {},
     )
+
+
+def _promotions(
+    facts: BlockAnalysis,
+    layouts: Layouts,
+    overlap: Mapping[int, LoopOverlap],
+    phases: Sequence[Sequence[Sequence[int]]],
+) -> dict[int, Promotion]:
+    """Matmuls in slices, in loops where none is under way from one iteration to the next."""
+    found = {}
+    for section, nodes in enumerate(phases):
+        is_plain = section in overlap and not overlap[section].under_way
+        if is_plain and len(nodes) == 1 and nodes[0]:
+            promotion = find_promotion(facts, layouts, nodes[0])
+            if promotion is not None:
+                found[nodes[0][0]] = promotion
+    return found
 
 
 def _depths(facts: BlockAnalysis, stages: Sequence[int]) -> dict[int, int]:
@@ -233,6 +257,21 @@ def _refuse_row_reductions(
             where=facts.block.name,
             why="a group of warps has to fetch all tiles of the loop, and rows be contiguous",
         )
+
+
+def _refuse_float8(facts: BlockAnalysis, operands: OperandSources) -> None:
+    """Float8 anywhere but in tiles that wgmma reads: nothing here converts it."""
+    for number, node in enumerate(facts.block.nodes):
+        is_access = node.op in ACCESSES
+        dtype = facts.tensors[node.access.tensor].dtype if is_access else facts.dtypes[number]
+        is_tile = number in operands.tiles and not facts.reads_in_registers(number)
+        if dtype == F8E4M3 and not is_tile:
+            raise ScheduleError(
+                f"%{number} {node.op} is of type {dtype}",
+                where=facts.block.name,
+                why="float8 goes from memory to wgmma, and nowhere else in CUDA",
+                repair='use backend="triton"',
+            )
 
 
 def _refuse_types(facts: BlockAnalysis, pointers: Sequence[str]) -> None:

@@ -26,6 +26,8 @@ _MOST_AXES = 5
 _MOST_POINTS = 256
 _MOST_PANELS = 16
 _GRANULE_BYTES = 16
+# Elements of a tile that threads load beside TMA: a row or column of a block.
+_MOST_STRAGGLING = 256
 # Of what it writes to shared memory.
 _ALIGNMENT_BYTES = 128
 
@@ -60,6 +62,8 @@ def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
     others = tuple(a for a, e in enumerate(tensor.shape) if a not in shown and e > 1)
     axes = (*shown, *others)
     width = tile.row_bytes // tile.element_bytes
+    if not tile.rows:  # no panels: its rows would follow one another
+        width = min(_MOST_POINTS, 1 << len(tile.columns))
     panels = (1 << len(tile.columns)) // width
     points = (width, *(facts.extent(load, live[a]) for a in rows), *(1 for _ in others))
     strides = tensor.element_strides
@@ -72,7 +76,7 @@ def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
         for a, d in live.items()
         if facts.tiling.has_tail(d, section)
     )
-    panel_bytes = tile.row_bytes << len(tile.rows)
+    panel_bytes = width * tile.element_bytes << len(tile.rows)
     whole = tile.row_bytes % _GRANULE_BYTES == 0 and panel_bytes % _ALIGNMENT_BYTES == 0
     return Box(axes, points, panels) if fits and aligned and inside and whole else None
 
@@ -164,6 +168,26 @@ def plan_pipeline(
         concatenated,
         blocks if persistent else 0,
     )
+
+
+def without_stragglers(
+    facts: BlockAnalysis, staged: Mapping[int, Staged], options: LaunchConfig
+) -> dict[int, Staged]:
+    """What is staged but for short loads that TMA cannot reach in loops where it reaches all that
+    matmuls read, such as one scale of each row: threads load these straight into registers.
+    """
+    if not options.uses_tma or options.arch is not Arch.SM_90A:
+        return dict(staged)
+    found = dict(staged)
+    for section in facts.block.sections:
+        here = [n for n in section.nodes if n in staged] if section.loop is not None else []
+        multiplied = [n for n in here if not facts.reads_in_registers(n)]
+        missed = [n for n in here if tma_box(facts, staged[n]) is None]
+        is_short = all(facts.elements(n) <= _MOST_STRAGGLING for n in missed)
+        if multiplied and is_short and not any(n in multiplied for n in missed):
+            for n in missed:
+                del found[n]
+    return found
 
 
 def _tma_loops(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import combined
+from mirage_py.codegen.cuda.plan.promotion import Promotion
 from mirage_py.codegen.cuda.softmax.codes import codes_of
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
@@ -93,6 +94,27 @@ class ThreadGraphs:
                 self.text.register = r
                 self._lines(group, made)
         return made
+
+    def begin(self, group: Sequence[int], given: Mapping[Key, Value]) -> None:
+        """What a group reads is brought into its layout, but for what is ``given``."""
+        self._sums = {}
+        self.text.begin(self.loop_layout(group[0]))
+        self.text.outside.update(given)
+        for number in group:
+            self._prepare(number, group)
+
+    def write_slice(self, promotion: Promotion, number: int, value: Value) -> None:
+        """The group of a promotion, which was begun, over the registers of a slice, of which
+        ``value`` has the matmul.
+        """
+        count = promotion.layout.register_count
+        first = number * count
+        self.text.outside[promotion.matmul] = value
+        with self.out.unrolled("i" if first else "r", count) as r:
+            if first:
+                self.out.line(f"const int r = {first} + {r};")
+            self.text.register = "r"
+            self._lines(promotion.group, {})
 
     def _write_codes(self, number: int) -> bool:
         """Halves that are codes of bytes in registers, four bytes at a time."""

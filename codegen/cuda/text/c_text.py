@@ -15,6 +15,7 @@ C_TYPES = {
     "f32": "float",
     "f16": "__half",
     "bf16": "__nv_bfloat16",
+    "f8e4m3": "unsigned char",
     "i64": "long long",
     "i32": "int",
     "i16": "short",

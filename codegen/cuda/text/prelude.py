@@ -24,15 +24,18 @@ FILES = (
 
 _NAME = re.compile(r"__forceinline__[^(]*?(\w+)\(|struct alignas\(64\) (\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_WGMMA = re.compile(r"wgmma_m64n(\d+)k16_(f16|bf16)_(s|r)s_([kt])([kt])\b")
+_WGMMA = re.compile(r"wgmma_m64n(\d+)k(?:16|32)_(f16|bf16|f8e4m3)_(s|r)s_([kt])([kt])\b")
+# Inner positions of one instruction, and the type's name in PTX.
+_DEPTHS = {"f16": 16, "bf16": 16, "f8e4m3": 32}
+_PTX_TYPES = {"f8e4m3": "e4m3"}
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaShape:
-    """One form of ``wgmma.mma_async.m64nNk16`` with sums in float.
+    """One form of ``wgmma.mma_async.m64nNk16``, or k32 of float8, with sums in float.
 
-    A and B are f16 or bf16; A comes from shared memory or from registers. An operand is transposed
-    where its contiguous axis is not K.
+    A and B are f16, bf16 or f8e4m3; A comes from shared memory or from registers. An operand is
+    transposed where its contiguous axis is not K, which one of float8 never is.
     """
 
     n: int
@@ -42,17 +45,24 @@ class WgmmaShape:
     b_is_transposed: bool
 
     def __post_init__(self) -> None:
-        if self.n % 8 or not 8 <= self.n <= 256 or self.dtype not in ("f16", "bf16"):
+        if self.n % 8 or not 8 <= self.n <= 256 or self.dtype not in _DEPTHS:
             raise ValueError(f"no wgmma of n {self.n} and {self.dtype}")
         if self.a_in_registers and self.a_is_transposed:
             raise ValueError("a wgmma operand in registers is not transposed")
+        if self.depth > 16 and (self.a_is_transposed or self.b_is_transposed):
+            raise ValueError("a wgmma operand of float8 is not transposed")
+
+    @property
+    def depth(self) -> int:
+        """Inner positions of one instruction."""
+        return _DEPTHS[self.dtype]
 
     @property
     def name(self) -> str:
         """Of the device function."""
         source = "r" if self.a_in_registers else "s"
         axes = "".join("t" if t else "k" for t in (self.a_is_transposed, self.b_is_transposed))
-        return f"wgmma_m64n{self.n}k16_{self.dtype}_{source}s_{axes}"
+        return f"wgmma_m64n{self.n}k{self.depth}_{self.dtype}_{source}s_{axes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,8 @@ def all_names() -> tuple[str, ...]:
 def wgmma_function(
     n: int, dtype: str, a_in_registers: bool, a_is_transposed: bool, b_is_transposed: bool
 ) -> tuple[str, str]:
-    """Name and text of ``d = a b + (adds ? d : 0)`` of a warp group: 64x16 by 16xn.
+    """Name and text of ``d = a b + (adds ? d : 0)`` of a warp group: 64x16 by 16xn, of float8 64x32
+    by 32xn.
 
     ``void name(float (&d)[n / 2], A, unsigned long long b, bool adds)``, where A is a descriptor
     (``unsigned long long a``) or ``unsigned a0, a1, a2, a3``.
@@ -123,23 +134,25 @@ def _wgmma_text(shape: WgmmaShape) -> str:
         parameter = "unsigned a0, unsigned a1, unsigned a2, unsigned a3"
         a_text = "{" + ", ".join(f"%{sums + i}" for i in range(4)) + "}"
         a_inputs = ", ".join(f'"r"(a{i})' for i in range(4))
-        flags = f"{int(shape.b_is_transposed)}"
+        flags = f", {int(shape.b_is_transposed)}"
     else:
         parameter, a_text, a_inputs = "unsigned long long a", f"%{sums}", '"l"(a)'
-        flags = f"{int(shape.a_is_transposed)}, {int(shape.b_is_transposed)}"
+        flags = f", {int(shape.a_is_transposed)}, {int(shape.b_is_transposed)}"
     rows = [range(i, min(i + 8, sums)) for i in range(0, sums, 8)]
     d_text = ',"\n        " '.join(", ".join(f"%{i}" for i in row) for row in rows)
     d_inputs = ",\n          ".join(", ".join(f'"+f"(d[{i}])' for i in row) for row in rows)
-    kind = f"m64n{shape.n}k16.f32.{shape.dtype}.{shape.dtype}"
+    if shape.depth > 16:
+        flags = ""  # which only halves have
+    kind = f"m64n{shape.n}k{shape.depth}.f32.{(t := _PTX_TYPES.get(shape.dtype, shape.dtype))}.{t}"
     return f"""\
-// d = a b + (adds ? d : 0) of a warp group: 64x16 by 16x{shape.n}, sums in float.
+// d = a b + (adds ? d : 0) of a warp group: 64x{shape.depth} by {shape.depth}x{shape.n}, sums in float.
 __device__ __forceinline__ void {shape.name}(
     float (&d)[{sums}], {parameter}, unsigned long long b, bool adds) {{
     asm volatile(
         "{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{adds_place}, 0;\\n"
         "wgmma.mma_async.sync.aligned.{kind} "
         "{{{d_text}}}, "
-        "{a_text}, %{b_place}, adds, 1, 1, {flags};\\n}}"
+        "{a_text}, %{b_place}, adds, 1, 1{flags};\\n}}"
         : {d_inputs}
         : {a_inputs}, "l"(b), "r"(static_cast<int>(adds)));
 }}"""
