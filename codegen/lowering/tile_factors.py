@@ -1,8 +1,8 @@
-"""Factors of a matmul's tile: a scale of blocks as one number for a tile, and scales multiplied with
-each other before the tile is.
+"""Factors of a matmul's tile: a scale of blocks as one number for a tile, and scales multiplied
+with each other before the tile is.
 
-``S[n // 128, g]`` is the same for all of a tile of at most 128 columns, so it is loaded once and not
-for each column. The partial sums of a group of K are then multiplied by one product of scales a
+``S[n // 128, g]`` is the same for all of a tile of at most 128 columns, so it is loaded once and
+not for each column. The partial sums of a group of K are then multiplied by one product of scales a
 row, in place of two multiplications an element:
 
     S[n // 128, g] * (A[m, g] * sum[r](...))  ->  (S[...] * A[m, g]) * sum[r](...)

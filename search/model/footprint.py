@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage_py.codegen.cuda.plan.promotion import SLICE_BITS
 from mirage_py.search.tilings.tiled_kernel import Dot, TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32
@@ -174,7 +175,10 @@ def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int
     for work in kernel.work(options):
         held = sum(elements[summed.get(a, a)] for a in work.accumulators)
         parts = max((_split_elements(d, options, target) for d in work.dots), default=0)
-        most = max(most, carried + held + work.largest + parts)
+        largest = work.largest
+        if work.is_promoted and is_fed:
+            largest = min(largest, (1 << SLICE_BITS) * 32 * num_warps)
+        most = max(most, carried + held + largest + parts)
         # After the loop a deferred sum shrinks to what it reduces to.
         carried += sum(elements[a] for a in work.accumulators)
     return base + most // (32 * num_warps)

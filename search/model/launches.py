@@ -155,6 +155,12 @@ def _paths(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterat
         yield pipelined(options)
         yield _with(options, "producer_warps")
     else:
+        if kernel.body.promoted:
+            # Producer warps hold the registers that sums of two levels need.
+            ahead = all_ahead(
+                kernel.block, options, target, kernel.tiling.grid_blocks, is_uneven=False
+            )
+            yield replace(ahead, overlap=None)
         yield _with(options, "producer_warps")
         yield pipelined(options)
         yield options

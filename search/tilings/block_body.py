@@ -92,6 +92,25 @@ class BlockBody:
         )
 
     @cached_property
+    def promoted(self) -> frozenset[int]:
+        """Matmuls that are scaled by loads and added to an accumulator in each iteration, and these
+        products: emitters multiply an element once, by the product of the scales.
+        """
+        found: list[int] = []
+        for number, node in enumerate(self._nodes):
+            section = self._block.sections[self._block.section_of[number]]
+            chain = [number] if node.op == "matmul" and section.loop is not None else []
+            while chain and len(self.readers[chain[-1]]) == 1:
+                (reader,) = self.readers[chain[-1]]
+                op, others = self._nodes[reader].op, self._nodes[reader].args
+                if op == "mul" and all(a in chain or self._nodes[a].op == "load" for a in others):
+                    chain.append(reader)
+                    continue
+                found += chain if op in ("sum", "accum_sum") and len(chain) > 1 else []
+                break
+        return frozenset(found)
+
+    @cached_property
     def handed_on(self) -> frozenset[int]:
         """Loads whose registers the one value has that is made of them, as of queries that are
         scaled.

@@ -59,7 +59,7 @@ class SectionWork:
     read, of which ``kept_bytes`` stay in shared memory for matmuls of later sections; ``computed``
     elements go through it to a matmul, and ``exchanged_bytes`` of partial results to other blocks
     of the cluster. In registers are ``accumulators`` (nodes) during the whole loop and ``largest``
-    elements at a time.
+    elements at a time, fewer where the matmul ``is_promoted``, in slices of its tile.
     """
 
     is_loop: bool
@@ -76,6 +76,7 @@ class SectionWork:
     exchanged_bytes: int
     accumulators: tuple[int, ...]
     largest: int
+    is_promoted: bool = False
 
 
 class TiledKernel:
@@ -185,6 +186,7 @@ class TiledKernel:
                 exchanged += self._exchanged_bytes(position)
             elif kind == ELEMENTWISE or node.op.startswith("accum"):
                 added = node.op == "accum_sum" and self._is_fused(node.args[0])
+                added = added or position in self.body.promoted
                 vector += 0 if added else operator(node.op).flops * elements
             if is_operand and node.op != "load":
                 # Rounded, and moved to the layout of an operand.
@@ -211,6 +213,7 @@ class TiledKernel:
             exchanged_bytes=exchanged,
             accumulators=tuple(accumulators),
             largest=sizes[-1] + sizes[-2],
+            is_promoted=any(n in self.body.promoted for n in section.nodes if n in self.dots),
         )
 
     def _is_of_one(self, position: int) -> bool:
@@ -239,6 +242,8 @@ class TiledKernel:
         if node.op == "matmul" and position not in self.dots:
             return self._multiplications(position)
         if self._is_fused(position) or position in self.body.by_element:
+            return 0
+        if position in self.body.promoted and position not in self.dots:
             return 0
         if position in self.body.handed_on:
             return 0

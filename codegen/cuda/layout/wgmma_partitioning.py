@@ -38,8 +38,8 @@ class Matrix:
 
 
 def matrix(tile: SharedTile, side: Bits, inner: Bits) -> Matrix | None:
-    """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it, which
-    of float8 takes operands alone whose contiguous axis is K.
+    """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it: of
+    float8 it reads operands whose contiguous axis is K.
     """
     if tile.element_bytes > 2:
         return None

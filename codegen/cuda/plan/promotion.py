@@ -18,7 +18,7 @@ from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.ugraph.ir.node import REDUCING
 
 # Bits of the number of a register of a slice, and slices that are under way together.
-_SLICE_BITS = 6
+SLICE_BITS = 6
 _DEPTH = 1
 
 
@@ -45,13 +45,13 @@ def find_promotion(
     (matmul,) = matmuls
     own = layouts.own[matmul]
     is_whole = matmul not in facts.fused_by and layouts.parts.get(matmul, own) == own
-    if not is_whole or not layouts.mmas[matmul].uses_wgmma or len(own.registers) < _SLICE_BITS:
+    if not is_whole or not layouts.mmas[matmul].uses_wgmma or len(own.registers) < SLICE_BITS:
         return None
     group = _readers(facts, layouts, matmul, phase)
     if group is None:
         return None
-    layout = Layout(own.registers[:_SLICE_BITS], own.lanes, own.warps)
-    return Promotion(matmul, group, own.registers[_SLICE_BITS:], layout, _DEPTH)
+    layout = Layout(own.registers[:SLICE_BITS], own.lanes, own.warps)
+    return Promotion(matmul, group, own.registers[SLICE_BITS:], layout, _DEPTH)
 
 
 def _readers(

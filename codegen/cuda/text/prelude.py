@@ -143,9 +143,10 @@ def _wgmma_text(shape: WgmmaShape) -> str:
     d_inputs = ",\n          ".join(", ".join(f'"+f"(d[{i}])' for i in row) for row in rows)
     if shape.depth > 16:
         flags = ""  # which only halves have
-    kind = f"m64n{shape.n}k{shape.depth}.f32.{(t := _PTX_TYPES.get(shape.dtype, shape.dtype))}.{t}"
+    k, name = shape.depth, _PTX_TYPES.get(shape.dtype, shape.dtype)
+    kind = f"m64n{shape.n}k{k}.f32.{name}.{name}"
     return f"""\
-// d = a b + (adds ? d : 0) of a warp group: 64x{shape.depth} by {shape.depth}x{shape.n}, sums in float.
+// d = a b + (adds ? d : 0) of a warp group: 64x{k} by {k}x{shape.n}, sums in float.
 __device__ __forceinline__ void {shape.name}(
     float (&d)[{sums}], {parameter}, unsigned long long b, bool adds) {{
     asm volatile(

@@ -175,6 +175,17 @@ def test_products_of_warp_groups_are_found_by_name():
     assert (shape.n, shape.dtype, shape.a_in_registers) == (96, "bf16", True)
 
 
+def test_products_of_float8_take_32_inner_positions_and_no_transposes():
+    name, text = prelude.wgmma_function(128, "f8e4m3", False, False, False)
+    assert name == "wgmma_m64n128k32_f8e4m3_ss_kk"
+    assert "m64n128k32.f32.e4m3.e4m3" in text
+    assert "%64, %65, adds, 1, 1;" in text
+    (shape,) = prelude.wgmma_shapes(f"{name}(d);")
+    assert (shape.dtype, shape.depth) == ("f8e4m3", 32)
+    with pytest.raises(ValueError, match="of float8 is not transposed"):
+        prelude.wgmma_function(128, "f8e4m3", False, False, True)
+
+
 @pytest.mark.parametrize("n", [0, 12, 264])
 def test_shapes_that_do_not_exist_are_refused(n):
     with pytest.raises(ValueError, match="no wgmma"):
