@@ -15,6 +15,7 @@ from mirage_py.codegen.tiling.block_order import block_numbers
 from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
+from mirage_py.codegen.tiling.places import single_places
 from mirage_py.codegen.tiling.product_order import text_order
 from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -134,6 +135,8 @@ class KernelEmitter:
         with self.out.indented():
             self._grid_positions()
             self._unsplit_positions()
+            if not self._must_wait:
+                self._load_places()
             loops = 0
             for number, section in enumerate(self.block.sections):
                 self._unsplit_again(number, section)
@@ -178,6 +181,16 @@ class KernelEmitter:
             self._must_wait = False
             if self.options.next_start is NextStart.WAITED:
                 self._let_next_start()
+            self._load_places()
+
+    def _load_places(self) -> None:
+        """Positions of outputs in place: loaded early, they are there when results are."""
+        for element in single_places(self.block):
+            names: dict[str, str] = {}
+            self.tiles.name_element(element, names, (), 0)
+            name = f"{pointer_name(element.name)}_value"
+            self.out.line(f"{name} = {names[str(element)]}")
+            self.tiles.loaded[str(element)] = name
 
     def _value_names(self) -> list[str]:
         taken = {*self.tiles.dim_var.values(), *(scalar.name for scalar in self.scalars)}

@@ -11,7 +11,7 @@ from mirage_py.codegen.text.writer import CodeWriter, in_docstring
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder, launch_orders
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.scalars import Scalar
-from mirage_py.codegen.triton.tile_text import size_name
+from mirage_py.codegen.triton.tile_text import CHECKED_POSITION, size_name
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import run_time_sizes
 from mirage_py.ugraph.ir.dtypes import DType
@@ -21,6 +21,22 @@ from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.printing import format_block
+
+_CHECK = f'''\
+@triton.jit
+def {CHECKED_POSITION}(position, count: tl.constexpr):
+    """The position where it is one of ``count``; else the kernel ends with an error."""
+    return tl.inline_asm_elementwise(
+        "{{ .reg .pred outside; setp.ge.u64 outside, $1, $2; @outside trap; mov.b64 $0, $1; }}",
+        "=l,l,l",
+        [position, tl.full([], count, tl.int64)],
+        dtype=tl.int64,
+        is_pure=False,
+        pack=1,
+    )
+
+
+'''
 
 
 @dataclass(frozen=True)
@@ -142,7 +158,8 @@ def _file(
         out.line("from triton.language.extra import cuda")
     out.line()
     out.line()
-    for line in text.source.splitlines():
+    check = _CHECK if f"{CHECKED_POSITION}(" in text.source else ""
+    for line in (check + text.source).splitlines():
         out.line(line)
     out.line()
     out.line()

@@ -13,8 +13,12 @@ from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Tensor
+
+# A function of the emitted file: the position, if it is one of so many; else the kernel ends with
+# an error.
+CHECKED_POSITION = "checked_position"
 
 
 class TileText:
@@ -36,6 +40,8 @@ class TileText:
         program = tiling.program
         self.axis_order = tiling.axis_order(options.reversed_axes)
         self.dim_var = {d: d for d in program.dim_names}
+        # Variables that hold elements of tensors.
+        self.loaded: dict[str, str] = {}
 
     def ordered(self, dims: Sequence[str]) -> tuple[str, ...]:
         """The dimensions in the kernel's axis order."""
@@ -81,20 +87,25 @@ class TileText:
         """The pointers of a load or store over the axes ``want``."""
         names = self.positions(want)
         for expr in node.access.index:
-            self._name_elements(expr, names, want, section)
-        terms, reached = self._terms(node.access.tensor, node.access.index, names)
+            self.name_element(expr, names, want, section)
+        is_store = node.op in STORES
+        terms, reached = self._terms(
+            node.access.tensor, node.access.index, names, is_checked=is_store
+        )
         # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
         # summed over it.
         terms += [f"{names[d]} * 0" for d in want if d not in reached]
         return " + ".join(terms)
 
-    def _name_elements(
+    def name_element(
         self, expr: IndexExpr, names: dict[str, str], want: Sequence[str], section: int
     ) -> None:
         """Texts of positions that are data, loaded where they are needed, innermost first."""
         for part in expr.args:
-            self._name_elements(part, names, want, section)
-        if expr.op == "data":
+            self.name_element(part, names, want, section)
+        if str(expr) in self.loaded:
+            names[str(expr)] = self.loaded[str(expr)]
+        elif expr.op == "data":
             terms, _ = self._terms(expr.name, expr.args, names)
             mask = self.in_range(expr.dims(), want, section)
             text = f"{' + '.join(terms)}{f', mask={mask}, other=0' if mask else ''}"
@@ -105,9 +116,16 @@ class TileText:
             names[str(expr)] = f"(({inner} % {extent} + {extent}) % {extent})"
 
     def _terms(
-        self, name: str, index: Sequence[IndexExpr], names: Mapping[str, str]
+        self,
+        name: str,
+        index: Sequence[IndexExpr],
+        names: Mapping[str, str],
+        *,
+        is_checked: bool = False,
     ) -> tuple[list[str], set[str]]:
-        """The summands of an address, and the dimensions that it depends on."""
+        """The summands of an address, and the dimensions that it depends on. A position that is
+        data is inside, modulo the extent, or ``is_checked``.
+        """
         tensor = self.tensors[name]
         terms = [pointer_name(tensor.name)]
         reached: set[str] = set()
@@ -117,6 +135,8 @@ class TileText:
             if stride == 0 or extent == 1 or (expr.op == "const" and expr.value == 0):
                 continue
             text = expr.render(names)
+            if is_checked and expr.tensors():
+                text = f"{CHECKED_POSITION}({text}, {extent})"
             if axis in at_run_time:
                 terms.append(f"{atom(text)} * {stride_name(tensor.name, axis)}")
             else:

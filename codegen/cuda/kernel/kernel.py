@@ -16,6 +16,7 @@ from mirage_py.codegen.cuda.text.c_text import C_TYPES
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, unsplit_positions
 from mirage_py.ugraph.ir.launch_choices import NextStart
+from mirage_py.ugraph.ir.node import STORES
 
 
 class KernelEmitter:
@@ -70,6 +71,7 @@ class KernelEmitter:
     def _wait_for_kernel_before(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         """Where the kernel starts early; with the tensors that its threads load by themselves."""
         if not self.plan.order.uses_pdl:
+            self.emitters.copies.load_places()
             return
         if self.plan.order.is_chained and not isinstance(self.pipeline, PersistentPipeline):
             straight.issue_early()
@@ -79,10 +81,13 @@ class KernelEmitter:
             staged = self.plan.staged.get(number)
             if node.op == "load" and not (staged and staged.is_asynchronous):
                 loaded.update(node.access.tensors)
+            elif node.op in STORES:
+                loaded.update(t for expr in node.access.index for t in expr.tensors())
         names = [t for t in self.plan.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
         if self.plan.options.next_start is NextStart.WAITED:
             self._let_next_start()
+        self.emitters.copies.load_places()
 
     @property
     def _lets_next_start_late(self) -> bool:

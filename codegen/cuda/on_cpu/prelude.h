@@ -4,6 +4,10 @@
 // --- addresses, asynchronous copies
 
 unsigned shared_address(const void* p);
+inline long long checked_position(long long position, long long count) {
+    if (position < 0 || position >= count) __trap();
+    return position;
+}
 inline void cp_async_16(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 16, is_in); }
 inline void cp_async_8(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 8, is_in); }
 inline void cp_async_4(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 4, is_in); }

@@ -14,10 +14,11 @@ from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.places import single_places
 from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import STORES, Node
 
 # What an access of so many bytes goes through.
 VECTORS = {16: "uint4", 8: "uint2", 4: "unsigned"}
@@ -31,6 +32,16 @@ class Copies:
         self.out = emission
         self.facts = emission.facts
         self.conditions = read_conditions(self.facts.block, self.facts.tensors)
+        # Variables that hold elements of tensors.
+        self.places: dict[str, str] = {}
+
+    def load_places(self) -> None:
+        """Positions of outputs in place: loaded early, they are there when results are."""
+        for element in single_places(self.facts.block):
+            name = f"{element.name}_value"
+            text = f"{element.name}[{self._offset(element.name, element.args, {}) or '0'}]"
+            self.out.line(f"const long long {name} = {text};")
+            self.places[str(element)] = name
 
     # -- global memory ---------------------------------------------------------------------------
 
@@ -39,7 +50,8 @@ class Copies:
         names = dict(self.out.positions(layouts))
         for expr in node.access.index:
             self._name_elements(expr, names, layouts, section)
-        return self._offset(node.access.tensor, node.access.index, names)
+        is_store = node.op in STORES
+        return self._offset(node.access.tensor, node.access.index, names, is_checked=is_store)
 
     def _name_elements(
         self, expr: IndexExpr, names: dict[str, str], layouts: dict[str, Layout], section: int
@@ -47,18 +59,30 @@ class Copies:
         """Texts of positions that are data, innermost first; 0 where there are none."""
         for part in expr.args:
             self._name_elements(part, names, layouts, section)
-        if expr.op == "data":
+        if str(expr) in self.places:
+            names[str(expr)] = self.places[str(expr)]
+        elif expr.op == "data":
             text = f"{expr.name}[{self._offset(expr.name, expr.args, names) or '0'}]"
             inside = self.out.in_range(expr.dims(), section, layouts)
             names[str(expr)] = f"({inside} ? {text} : 0)" if inside else text
 
-    def _offset(self, name: str, index: Sequence[IndexExpr], names: Mapping[str, str]) -> str:
+    def _offset(
+        self,
+        name: str,
+        index: Sequence[IndexExpr],
+        names: Mapping[str, str],
+        *,
+        is_checked: bool = False,
+    ) -> str:
+        """A position that is data is inside, modulo the extent, or ``is_checked``."""
         tensor = self.facts.tensors[name]
         terms = []
         for expr, stride, extent in zip(index, tensor.element_strides, tensor.shape, strict=True):
             if stride == 0 or extent == 1:
                 continue
             text = index_text(expr, names)
+            if is_checked and expr.tensors():
+                text = f"checked_position({text}, {extent})"
             if text != "0":
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)

@@ -23,7 +23,7 @@ from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
-from mirage_py.dynamo.regions.writes import Write, put_writes, take_writes
+from mirage_py.dynamo.regions.writes import Write, in_place, put_writes, take_writes
 from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
@@ -191,6 +191,8 @@ class GraphCompiler:
         parts: bool,
         refused: Mapping[Node, Reason],
     ) -> tuple[Cut, Sequence[RegionGraph]]:
+        # Inductor may reuse what a forward graph leaves for a backward one.
+        written = in_place(module.graph, writes) if name == "inference" else {}
         found = cut(
             module.graph,
             self.target,
@@ -200,6 +202,7 @@ class GraphCompiler:
             float64=self.options.on_cpu == "reference",
             parts=parts,
             refused=refused,
+            in_place=written,
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
         if name == "inference" and self.options.chain != "off":
@@ -237,6 +240,7 @@ class GraphCompiler:
                 self.options.max_sizes,
                 graph.constants,
                 self.chain,
+                graph.written,
             )
             register(call)
         # Kernels are measured on real tensors, and their programs are nobody's trace.

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from mirage_py.dynamo.serve.region_op import region_operator
+from mirage_py.dynamo.serve.region_op import calls_region
 
 
 def decomposed_graph(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
@@ -53,7 +53,7 @@ class _Interpreter(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        is_read = any(u.target is region_operator() for u in n.users)
+        is_read = any(calls_region(u) for u in n.users)
         if n.op == "get_attr" and is_read and isinstance(value, torch.Tensor):
             return torch.ops.aten.lift_fresh_copy.default(value)
         return value

@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from mirage_py.dynamo.regions.nodes import tensors_of
 from mirage_py.dynamo.regions.region_graph import RegionGraph
 from mirage_py.dynamo.regions.regions import Cut
-from mirage_py.dynamo.serve.region_op import region_operator
+from mirage_py.dynamo.serve.region_op import region_operator, writing_operator
 
 
 def fused_graph(module: GraphModule, cut: Cut, served: Sequence[RegionGraph]) -> GraphModule:
@@ -64,16 +64,30 @@ def _nodes_inside(cut: Cut, served: Sequence[RegionGraph]) -> Mapping[Node, None
 
 
 def _called(graph: Graph, region: RegionGraph, made: Mapping[Node, Node]) -> dict[Node, Node]:
-    """The call of a region, and a node for each of its results."""
-    tensors = [made[n] for n in region.inputs if tensors_of(n)]
-    sizes = [made[n] for n in region.inputs if not tensors_of(n)]
-    kinds = "".join("t" if tensors_of(n) else "n" for n in region.inputs)
-    call = graph.call_function(region_operator(), (tensors, sizes, kinds, region.key))
-    values: list[torch.Tensor] = [n.meta["val"] for n in region.outputs]
+    """The call of a region, and a node for each of its results. What it writes in place is the
+    input that it has written: whoever reads it stands after the call.
+    """
+    to = dict(region.written)
+    kinds = ["w" if n in to.values() else _kind(node) for n, node in enumerate(region.inputs)]
+    given = {kind: [made[n] for k, n in zip(kinds, region.inputs, strict=True) if k == kind]
+             for kind in "wtn"}  # fmt: skip
+    outputs = [n for number, n in enumerate(region.outputs) if number not in to]
+    operator_ = writing_operator(len(to), len(outputs)) if to else region_operator()
+    call = graph.call_function(
+        operator_, (*given["w"], given["t"], given["n"], "".join(kinds), region.key)
+    )
+    values: list[torch.Tensor] = [n.meta["val"] for n in outputs]
     call.meta["val"] = values
-    parts = {}
-    for number, node in enumerate(region.outputs):
+    parts = {region.outputs[n]: made[region.inputs[place]] for n, place in to.items()}
+    if to and len(outputs) == 1:
+        call.meta = dict(outputs[0].meta)
+        return {outputs[0]: call} | parts
+    for number, node in enumerate(outputs):
         part = graph.call_function(operator.getitem, (call, number))
         part.meta = dict(node.meta)
         parts[node] = part
     return parts
+
+
+def _kind(node: Node) -> str:
+    return "t" if tensors_of(node) else "n"

@@ -23,6 +23,7 @@ from mirage_py.dynamo.regions.nodes import (
     PRODUCT,
     SYMBOL,
     VIEW,
+    WRITE,
     Facts,
     bytes_of,
     looks_up,
@@ -110,6 +111,10 @@ class Flow:
         members = self.elements[start : self.place[element.node] + 1]
         return sum(e.facts.weight for e in members if e.node in behind)
 
+    def writes(self, node: Node) -> bool:
+        """Whether an element writes to an input of the graph."""
+        return self.elements[self.place[node]].facts.kind == WRITE
+
     def outputs(self, start: int, end: int) -> list[Element]:
         """The elements from one place to another that are needed after it."""
         return [self.elements[n] for n in range(start, end) if self.last[n] >= end]
@@ -151,7 +156,7 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
     reads: dict[Node, Read] = {}
     for operand in node.all_input_nodes:
         size = sum(map(bytes_of, tensors_of(operand)))
-        if looks_up(node):
+        if looks_up(node) or facts[node].kind == WRITE:
             size = min(size, facts[node].bytes)
         for source, place in _sources(operand, facts):
             before = reads.get(source, Read(source, 0, Place.SAME))

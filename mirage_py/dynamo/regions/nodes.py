@@ -5,7 +5,7 @@ region.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -28,6 +28,7 @@ POINTWISE = "pointwise"
 REDUCTION = "reduction"
 PRODUCT = "product"
 ATTENTION = "attention"
+WRITE = "write"  # to a place in an input of the graph, which nothing else reads
 LEFT = "left"  # not for a region
 
 # What a size is taken for where torch does not know it.
@@ -70,15 +71,21 @@ def classify(
     *,
     float64: bool = False,
     refused: Mapping[Node, Reason] | None = None,
+    in_place: Collection[Node] = (),
 ) -> dict[Node, Facts]:
     """The facts of every node. With ``float64`` that type is taken for another float; nodes that
-    were ``refused`` are left, with these reasons.
+    were ``refused`` are left, with these reasons. A region may write the nodes ``in_place``
+    (writes.py).
     """
     found: dict[Node, Facts] = {}
     for node in graph.nodes:
         why = refused.get(node) if refused else None
-        left = None if why is None else Facts(LEFT, why, _bytes(node))
-        found[node] = left or _facts(node, found, float64)
+        if why is not None:
+            found[node] = Facts(LEFT, why, _bytes(node))
+        elif node in in_place:
+            found[node] = Facts(WRITE, None, _bytes(written_value(node)), 0.0, 0)
+        else:
+            found[node] = _facts(node, found, float64)
     return found
 
 
@@ -150,7 +157,28 @@ def sums_rows(node: Node) -> bool:
 
 def is_taken(facts: Facts) -> bool:
     """Whether a region may compute the node."""
-    return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION)
+    return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION, WRITE)
+
+
+def is_write(node: Node) -> bool:
+    """Whether it gives its first operand with a position of an axis written. In a region that is a
+    result in place, and nothing else.
+    """
+    return base_name(node) == "index_copy"
+
+
+def written_value(node: Node) -> Node:
+    """What a node writes to a place in a tensor."""
+    value = node.args[3]
+    assert isinstance(value, Node)
+    return value
+
+
+def positions_of(node: Node) -> Node:
+    """The position along the axis that a node writes at."""
+    value = node.args[2]
+    assert isinstance(value, Node)
+    return value
 
 
 _WIDE = (torch.bool, torch.int32, torch.int64)

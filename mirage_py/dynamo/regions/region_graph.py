@@ -11,7 +11,17 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mirage_py.dynamo.regions.nodes import CONSTANT, POSITION, VIEW, Facts, shape_of, tensors_of
+from mirage_py.dynamo.regions.nodes import (
+    CONSTANT,
+    POSITION,
+    VIEW,
+    WRITE,
+    Facts,
+    is_write,
+    shape_of,
+    tensors_of,
+    written_value,
+)
 from mirage_py.dynamo.regions.regions import Region
 
 
@@ -21,7 +31,8 @@ class RegionGraph:
     which they are read first, and returns a tuple with ``outputs``. Inputs are tensors and sizes.
     ``origins`` says of its nodes which ones of the graph around it they were copied from.
     Nothing in the graph around it writes the inputs with the numbers ``constants``, and they were
-    written before any kernel starts that may lie in front of the region.
+    written before any kernel starts that may lie in front of the region. Of ``written`` each
+    is the number of a result and that of the input which it is written to, in place.
     """
 
     module: GraphModule
@@ -30,6 +41,7 @@ class RegionGraph:
     key: str
     constants: tuple[int, ...] = ()
     origins: Mapping[Node, Node] = field(default_factory=dict)
+    written: tuple[tuple[int, int], ...] = ()
 
 
 def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
@@ -60,8 +72,29 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     graph.lint()
     module = GraphModule(torch.nn.Module(), graph, "Region")
     origins = {copy: node for node, copy in made.items()}
-    key = content_key(module)
-    return RegionGraph(module, tuple(inputs), region.outputs, key, origins=origins)
+    numbers = {node: number for number, node in enumerate(inputs)}
+    written = tuple(
+        (number, numbers[n.all_input_nodes[0]])
+        for number, n in enumerate(region.outputs)
+        if facts[n].kind == WRITE
+    )
+    return RegionGraph(
+        module,
+        tuple(inputs),
+        region.outputs,
+        content_key(module),
+        origins=origins,
+        written=written,
+    )
+
+
+def with_values(module: GraphModule) -> GraphModule:
+    """A region that returns what it would write in place."""
+    graph = Graph()
+    results: Any = graph.graph_copy(module.graph, {})
+    graph.output(tuple(written_value(n) if is_write(n) else n for n in results))
+    graph.eliminate_dead_code()
+    return GraphModule(module, graph, "Region")
 
 
 def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, None]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,13 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from mirage_py.dynamo.regions.common_dims import with_common_dims
-from mirage_py.dynamo.regions.nodes import base_name, tensors_of
+from mirage_py.dynamo.regions.nodes import (
+    base_name,
+    is_write,
+    positions_of,
+    tensors_of,
+    written_value,
+)
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread
@@ -21,9 +27,12 @@ from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
 from mirage_py.pipeline.partition.limits import is_searched_whole, operator_count
 from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.building.look_ups import position_of
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.renaming import tidy_dims
 from mirage_py.ugraph.rewrite.column_parts import with_column_parts
+from mirage_py.ugraph.rewrite.placements import Placement
 
 REGION = "region"
 _NUMBER = "number"
@@ -87,15 +96,38 @@ class RegionResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionWrite:
+    """A result that goes to a place in the region's input number ``input``; the position is made of
+    elements of the inputs number ``read``.
+    """
+
+    placement: Placement
+    input: int
+    read: tuple[int, ...]
+
+    def put(self, value: torch.Tensor, inputs: Sequence[Any]) -> None:
+        """Write a value that a kernel has made elsewhere."""
+        inputs[self.input].index_copy_(self.placement.axis, self._position(inputs), value)
+
+    def _position(self, inputs: Sequence[Any]) -> torch.Tensor:
+        named = zip(self.placement.read, self.read, strict=True)
+        found = self.placement.position.evaluate({f"{t.name}[]": inputs[n] for t, n in named})
+        return torch.as_tensor(found, device=inputs[self.input].device).reshape(1)
+
+
+@dataclass(frozen=True, slots=True)
 class RegionProgram:
     """A program; its inputs are the region's inputs number ``inputs``, its outputs ``results``.
-    ``constants`` are names of inputs that no kernel around the region writes.
+    ``constants`` are names of inputs that no kernel around the region writes. The program makes
+    what ``writes`` put in their places; these are the last of ``results`` that the region's graph
+    returns as whole tensors.
     """
 
     program: Program
     inputs: tuple[int, ...]
     results: tuple[RegionResult, ...]
     constants: tuple[str, ...] = ()
+    writes: tuple[RegionWrite, ...] = ()
 
 
 def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) -> RegionProgram:
@@ -110,8 +142,15 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     (output,) = (n for n in graph.nodes if n.op == "output")
     results: list[RegionResult] = []
     nodes: list[Node] = []
-    for node in output.args[0]:
-        results.append(_result(len(results), node.meta["val"]))
+    places: dict[int, Node] = {}
+    for output_number, result in enumerate(output.args[0]):
+        node = result
+        if is_write(node):
+            places[output_number] = node
+            node = written_value(node)
+        # A kernel writes a part of a tensor with the axes of the tensor.
+        rows = node.meta["val"].contiguous() if output_number in places else node.meta["val"]
+        results.append(_result(output_number, rows))
         order = results[-1].order
         with graph.inserting_before(output):
             permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
@@ -124,8 +163,9 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     for name, tensor in wanted.values():
         check_input(tensor, name, REGION)
     names = declare_inputs(lowering, wanted, arrays)
+    needed = [*nodes, *(positions_of(n) for n in places.values())]
     try:
-        lower(lowering, graph, arrays)
+        lower(lowering, graph, arrays, needed)
     except UnsupportedError as error:
         number = lowering.node_in_hand.meta.get(_NUMBER)
         raise error if number is None else RefusedNodeError(error, number) from error
@@ -133,6 +173,10 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     structure = pytree.tree_structure(tuple(nodes))
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays, as_in_memory=False)
+    number_of = {name: int(str(n.target)[2:]) for n, name in names.items()}
+    writes = tuple(
+        _write(lowering.builder, node, place, arrays, number_of) for place, node in places.items()
+    )
     drop_unread(lowering.builder, REGION)
     built = lowering.builder.build()
     parted = with_column_parts(built)
@@ -144,8 +188,35 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
             why="its parts are one kernel only where the program is searched whole",
             repair="leave what reads the parts outside the region",
         )
-    place = {name: int(str(n.target)[2:]) for n, name in names.items()}
-    return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))
+    inputs_of = tuple(number_of[t.name] for t in program.inputs)
+    return RegionProgram(program, inputs_of, tuple(results), writes=writes)
+
+
+def _write(
+    builder: ProgramBuilder,
+    node: Node,
+    output: int,
+    arrays: Mapping[Node, Any],
+    number_of: Mapping[str, int],
+) -> RegionWrite:
+    """The place that a node writes output number ``output`` to, before inputs are left out."""
+    tensor, axis = node.all_input_nodes[0], node.args[1]
+    held = tensor.meta["val"]
+    assert isinstance(axis, int)
+    # There is one position: its own axes have one place.
+    try:
+        position = position_of(builder, arrays[positions_of(node)].node)
+    except UnsupportedError as error:
+        raise RefusedNodeError(error, node.meta[_NUMBER]) from error
+    position = position.substitute({d: ix.const(0) for d in position.dims()})
+    name = builder.outputs[output].tensor.name
+    kind = builder.outputs[output].tensor.dtype
+    strides = None if held.is_contiguous() else tuple(held.stride())
+    whole = Tensor(name, tuple(held.shape), kind, strides)
+    read = tuple(builder.inputs[t] for t in position.tensors())
+    placement = Placement(output, whole, axis % held.dim(), position, read)
+    numbers = tuple(number_of[t.name] for t in read)
+    return RegionWrite(placement, int(str(tensor.target)[2:]), numbers)
 
 
 def _concrete(graph: Graph, inputs: Sequence[TensorLayout | int]) -> Graph:

@@ -9,7 +9,7 @@ members. Cost decides, never an operator's name.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -24,6 +24,7 @@ from mirage_py.dynamo.regions.nodes import (
     LEFT,
     PRODUCT,
     REDUCTION,
+    WRITE,
     Facts,
     base_name,
     classify,
@@ -86,16 +87,49 @@ def cut(
     float64: bool = False,
     parts: bool = True,
     refused: Mapping[Node, Reason] | None = None,
+    in_place: Collection[Node] = (),
 ) -> Cut:
     """The cheapest cut over all orders tried; between equals the first. Without ``parts`` nothing
     that a product made is read in parts (rotary positions) in its region; nodes that were
-    ``refused`` are in no region.
+    ``refused`` are in no region. The nodes ``in_place`` are written to inputs of the graph by the
+    region that makes what they write.
     """
-    facts = classify(graph, float64=float64, refused=refused)
+    how = _How(rest_fuses, rest_tunes, min_gain, Place.PARTS if parts else Place.SAME)
+    found = _cut(
+        graph, target, how, classify(graph, float64=float64, refused=refused, in_place=in_place)
+    )
+    taken = {n: None for region in found.regions for n in region.nodes if n in in_place}
+    if len(taken) == len(in_place):
+        return found
+    # What no region writes is left to Inductor, and stands elsewhere then.
+    return cut(
+        graph,
+        target,
+        rest_fuses=rest_fuses,
+        rest_tunes=rest_tunes,
+        min_gain=min_gain,
+        float64=float64,
+        parts=parts,
+        refused=refused,
+        in_place=taken,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What the cost of a cut depends on."""
+
+    rest_fuses: bool
+    rest_tunes: bool
+    min_gain: float
+    place: Place
+
+
+def _cut(graph: torch.fx.Graph, target: Target, how: _How, facts: Mapping[Node, Facts]) -> Cut:
     best: tuple[float, Cut] | None = None
     for flow in flows(graph, facts):
-        costs = Costs(flow, target, rest_fuses, min_gain, rest_tunes)
-        cost, regions = _cheapest(flow, costs, Place.PARTS if parts else Place.SAME)
+        costs = Costs(flow, target, how.rest_fuses, how.min_gain, how.rest_tunes)
+        cost, regions = _cheapest(flow, costs, how.place)
         if best is None or cost < best[0] - 1e-9:
             best = cost, Cut(facts, tuple(e.node for e in flow.elements), regions)
     assert best is not None
@@ -240,6 +274,11 @@ class _Run:
         node = element.node
         self._weight += element.facts.weight
         inside = [r for r in element.reads if r.source in self._busy]
+        # What is written belongs to the kernel that makes it, and is read by later ones.
+        if element.facts.kind == WRITE and not inside:
+            return False
+        if any(self._flow.writes(r.source) for r in inside):
+            return False
         busy = [r for r in inside if self._busy[r.source]]
         softmax = base_name(node) in _SOFTMAX
         waits = _is_product(element) or (element.facts.kind == REDUCTION and not softmax)

@@ -2,11 +2,14 @@
 
 AOTAutograd makes a graph functional; what a model writes to its inputs (a cache of keys and values)
 comes last, as ``copy_`` to an input. A cut may order everything before them as it likes.
+
+What is written at one position that is data (``index_copy`` of a cache) a region may write by
+itself, into the input: an output in place. Then the copy has nothing left to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +50,42 @@ def put_writes(graph: Graph, writes: Sequence[Write]) -> None:
     first = len(results) - len(writes)
     with graph.inserting_before(graph.output_node()):
         for write, value in zip(writes, results[first:], strict=True):
+            if value is inputs[write.place]:  # a region has written it
+                continue
             node = graph.call_function(torch.ops.aten.copy_.default, (inputs[write.place], value))
             node.meta = dict(write.meta)
     _set_results(graph, results[:first])
+
+
+def in_place(graph: Graph, writes: Sequence[Write]) -> Mapping[Node, Node]:
+    """Of what ``take_writes`` has taken the nodes that a region may write, and the inputs that they
+    are written to: nothing else reads these inputs, and they are written once.
+    """
+    if not writes:
+        return {}
+    inputs, results = graph.find_nodes(op="placeholder"), _results(graph)
+    found: dict[Node, Node] = {}
+    for write, value in zip(writes, results[-len(writes) :], strict=True):
+        target = inputs[write.place]
+        is_only = list(target.users) == [value] and results.count(value) == 1
+        if is_only and _is_one_place(value, target):
+            found[value] = target
+    return found
+
+
+def _is_one_place(node: Node, target: Node) -> bool:
+    """Whether a node is ``target`` with one position of an axis written."""
+    if node.target is not torch.ops.aten.index_copy.default or node.args[0] is not target:
+        return False
+    _, axis, index, value = node.args
+    if not isinstance(index, Node) or not isinstance(value, Node) or value is target:
+        return False
+    whole, at, part = (n.meta["val"] for n in (target, index, value))
+    alike = whole.dtype == part.dtype and whole.device == part.device
+    sizes = [s for t in (whole, part) for s in (*t.shape, *t.stride())]
+    if not alike or not whole.dim() or not all(isinstance(s, int) for s in sizes):
+        return False
+    return bool(at.numel() == 1 and part.shape[axis] == 1)
 
 
 def _results(graph: Graph) -> tuple[Node | Any, ...]:

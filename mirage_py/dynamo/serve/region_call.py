@@ -6,11 +6,13 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.regions.nodes import extent
+from mirage_py.dynamo.regions.region_graph import with_values
 from mirage_py.dynamo.regions.region_program import (
     RefusedNodeError,
     RegionProgram,
@@ -30,13 +32,15 @@ Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 @dataclass(frozen=True, slots=True)
 class Service:
     """A ``kernel`` that serves a program, or None for the region's own operators, and why; ``link``
-    is its plan for a chain.
+    is its plan for a chain. Where it ``places`` results, kernel and link are placed plans
+    (ugraph/rewrite/placements.py), called by ``run_in_place``.
     """
 
     kernel: Kernel | None
     why: Reason
     by: Server = Server.EAGER
     link: Plan | None = None
+    places: bool = False
 
     def __str__(self) -> str:
         return str(Served(self.by, self.why))
@@ -78,9 +82,11 @@ class RegionCall:
         max_sizes: int | None = None,
         constants: Sequence[int] = (),
         chain: Chain | None = None,
+        written: Sequence[tuple[int, int]] = (),
     ) -> None:
         """``constants`` are numbers of inputs that no kernel around the region writes; links serve
-        while the ``chain`` is on.
+        while the ``chain`` is on. Of ``written`` each is the number of a result and that of the
+        input that it is written to.
         """
         self.key = key
         self.module = module
@@ -88,6 +94,7 @@ class RegionCall:
         self._max_sizes = max_sizes
         self._constants = frozenset(constants)
         self._chain = chain or Chain()
+        self._written = dict(written)
         self._links: dict[Hashable, Kernel] = {}
         self._is_full = False
         self._entries: dict[Hashable, Entry] = {}
@@ -95,7 +102,7 @@ class RegionCall:
         self._broken = ""
 
     def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
-        """The region's results, laid out as torch expects them."""
+        """The region's results, laid out as torch expects them, without those in place."""
         layouts = tuple(_described(x) for x in inputs)
         table_key = _table_key(layouts)
         entry = self._entries.get(table_key) or self.prepare(layouts)
@@ -103,9 +110,9 @@ class RegionCall:
         if self._chain.is_on:
             kernel = self._links.get(table_key, kernel)
         if kernel is None or program is None or self._broken:
-            return tuple(self.module(*inputs))
+            return self._by_module(inputs)
         try:
-            found = kernel(*(inputs[n] for n in program.inputs))
+            found = _called(kernel, program, inputs, places=entry.served.places)
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
             self._broken = f"{type(error).__name__}: {error}"
             warnings.warn(
@@ -113,9 +120,24 @@ class RegionCall:
                 MirageWarning,
                 stacklevel=2,
             )
-            return tuple(self.module(*inputs))
-        written = found if isinstance(found, tuple) else (found,)
-        return tuple(r.arranged(written[r.number]) for r in program.results)
+            return self._by_module(inputs)
+        return tuple(
+            r.arranged(found[r.number]) for r in program.results if r.number not in self._written
+        )
+
+    def described(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
+        """The results of a call with tensors without data."""
+        results = self.module(*inputs)
+        return tuple(r for n, r in enumerate(results) if n not in self._written)
+
+    def _by_module(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...]:
+        """The region by its own operators."""
+        results = self.module(*inputs)
+        for number, place in self._written.items():
+            target = inputs[place]
+            assert isinstance(target, torch.Tensor)
+            target.copy_(results[number])
+        return tuple(r for n, r in enumerate(results) if n not in self._written)
 
     def prepare(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         """The entry for inputs of these layouts; made if there is none."""
@@ -179,15 +201,39 @@ class RegionCall:
 
     def _reference(self, program: RegionProgram, layouts: Sequence[TensorLayout | int]) -> Kernel:
         """The region's own operators, from the program's inputs to its outputs."""
+        module = with_values(self.module) if program.writes else self.module
 
         def reference(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
             by_number = dict(zip(program.inputs, given, strict=True))
             inputs = [by_number.get(n, _blank(x, given)) for n, x in enumerate(layouts)]
-            results = self.module(*inputs)
+            results = module(*inputs)
             written = tuple(r.written(results[r.number]) for r in program.results)
             return written[0] if len(written) == 1 else written
 
         return reference
+
+
+def _called(
+    kernel: Any, program: RegionProgram, inputs: Sequence[Value], *, places: bool
+) -> Sequence[torch.Tensor]:
+    """What a kernel makes of a region's inputs; what is written in place is there afterwards."""
+    given = [inputs[n] for n in program.inputs]
+    targets = {w.placement.output: inputs[w.input] for w in program.writes}
+    if places:
+        known = {t.name for t in program.program.inputs}
+        read = {
+            t.name: inputs[n]
+            for w in program.writes
+            for t, n in zip(w.placement.read, w.read, strict=True)
+            if t.name not in known
+        }
+        found: Sequence[torch.Tensor] = kernel.run_in_place([*given, *read.values()], targets)
+        return found
+    result = kernel(*given)
+    made = result if isinstance(result, tuple) else (result,)
+    for write in program.writes:
+        write.put(made[write.placement.output], inputs)
+    return made
 
 
 def layouts_of(values: Sequence[object]) -> list[TensorLayout | int]:

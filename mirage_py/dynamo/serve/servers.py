@@ -34,6 +34,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
         from mirage_py.runtime.launch.launch import PlanRunner
+        from mirage_py.runtime.launch.placed_runner import placed_runner
         from mirage_py.settings import Settings
 
         request = options.request
@@ -62,8 +63,14 @@ def optimizing(options: BackendOptions) -> RegionServer:
             return Service(None, reason(Code.NONE_FASTER, measured))
         count = len(plan.ugraph.kernels)
         words = f"{count} kernels of {plan.backend}: {measured}"
-        link = link_of(plan, region.constants, options)
-        return Service(PlanRunner(plan), reason(Code.KERNEL, words), Server.OURS, link)
+        runner = PlanRunner(plan)
+        in_place = placed_runner(runner, [w.placement for w in region.writes])
+        if in_place is not None:
+            runner = in_place
+            words += f", {len(region.writes)} results in place"
+        link = link_of(runner.plan, region.constants, options)
+        places = in_place is not None
+        return Service(runner, reason(Code.KERNEL, words), Server.OURS, link, places)
 
     return serve
 

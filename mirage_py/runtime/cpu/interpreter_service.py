@@ -52,6 +52,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     when a kernel writes outside its tensors.
     """
     _leave_out_waits()
+    _check_positions()
     _stay_patched()
     _mend_bfloat16()
     _mend_float8()
@@ -254,6 +255,19 @@ def _leave_out_waits() -> None:
     from triton.language.extra import cuda
 
     cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None
+
+
+@functools.cache
+def _check_positions() -> None:
+    """The assembly of emitted kernels, which ends one that would write outside of a tensor."""
+    import triton.language as tl
+
+    def checked(_text: str, _constraints: str, values: Any, **_how: Any) -> Any:
+        position, count = values
+        assert 0 <= int(position.handle.data.item()) < int(count.handle.data.item()), "outside"
+        return position
+
+    tl.inline_asm_elementwise = checked
 
 
 def _tf32_product(a: _Floats, b: _Floats, *, in_parts: bool) -> _Floats:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
+from mirage_py.errors import InputError
 from mirage_py.runtime.base.emission import KernelFile, Step, emit_steps
 from mirage_py.runtime.base.layouts import poison
 from mirage_py.runtime.base.modules import load_module
@@ -56,6 +57,26 @@ class PlanRunner(CachedCalls):
         Inputs must lie as the program says: nothing is checked or copied.
         """
         self._run(inputs, outputs, outputs[0].device)
+
+    def run_in_place(
+        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """As a call of a placed plan: outputs number so-and-so are these tensors, and the others
+        fresh ones. Raises InputError where a target is not as the plan has it.
+        """
+        accepted, device = self._accept(tuple(inputs))
+        for number, target in targets.items():
+            if ExpectedInput(self.outputs[number]).accept(target, device) is not target:
+                raise InputError(
+                    f"'{self.outputs[number].name}' lies otherwise than the kernel writes it",
+                    where="kernel output",
+                    repair="begin it at a multiple of 16 bytes, without gaps",
+                )
+        outputs = tuple(
+            targets[n] if n in targets else empty(t, device) for n, t in enumerate(self.outputs)
+        )
+        self._run(accepted, outputs, device)
+        return outputs
 
     def run_poisoned(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """As a call, with NaN in outputs and intermediates first.

@@ -35,7 +35,7 @@ def look_up(builder: ProgramBuilder, array: NamedArray, at: Mapping[int, int]) -
             chosen = [look_up(builder, array, {**at, axis: a}) for a in (first, second)]
             return builder.apply("where", condition, *chosen)
     flat = {
-        axis: _inside(builder, _position(builder, number), axis_extent(builder, array.axes[axis]))
+        axis: _inside(builder, position_of(builder, number), axis_extent(builder, array.axes[axis]))
         for axis, number in at.items()
     }
     return reindex(builder, array, flat)
@@ -47,7 +47,7 @@ def is_position(builder: ProgramBuilder, number: int) -> bool:
     if node.op == "where" or node.op in _CHOICES:
         return all(is_position(builder, a) for a in node.args[-2:])
     try:
-        _position(builder, number)
+        position_of(builder, number)
     except UnsupportedError:
         return False
     return True
@@ -60,7 +60,8 @@ def _inside(builder: ProgramBuilder, position: IndexExpr, extent: int) -> IndexE
     return ix.simplify(position % extent, builder.sizes)
 
 
-def _position(builder: ProgramBuilder, number: int) -> IndexExpr:
+def position_of(builder: ProgramBuilder, number: int) -> IndexExpr:
+    """A node as a position. Raises UnsupportedError for a number that no index expression gives."""
     node = builder.nodes[number]
     if isinstance(node.attr, IndexExpr):
         return node.attr
@@ -69,7 +70,7 @@ def _position(builder: ProgramBuilder, number: int) -> IndexExpr:
     if node.op == "load" and not builder.inputs[node.access.tensor].dtype.is_float:
         return ix.data(node.access.tensor, node.access.index)
     if node.op in ("add", "sub", "mul"):
-        left, right = (_position(builder, a) for a in node.args)
+        left, right = (position_of(builder, a) for a in node.args)
         if node.op != "mul":
             return left + right if node.op == "add" else left - right
         for x, factor in ((left, right), (right, left)):
