@@ -23,7 +23,7 @@ from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
-from mirage_py.dynamo.regions.writes import Write, in_place, put_writes, take_writes
+from mirage_py.dynamo.regions.writes import Write, count_together, in_place, put_writes, take_writes
 from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
@@ -117,6 +117,7 @@ class GraphCompiler:
         self.report(name, plan)
         if fused is None:
             return module
+        count_together(fused.graph, writes)
         put_writes(fused.graph, writes)
         return fused
 

@@ -9,6 +9,7 @@ itself, into the input: an output in place. Then the copy has nothing left to do
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,54 @@ def put_writes(graph: Graph, writes: Sequence[Write]) -> None:
             node = graph.call_function(torch.ops.aten.copy_.default, (inputs[write.place], value))
             node.meta = dict(write.meta)
     _set_results(graph, results[:first])
+
+
+def count_together(graph: Graph, writes: Sequence[Write]) -> None:
+    """Let one operator add the same number to all inputs that count (how many tokens each layer's
+    cache holds), of a graph whose ``writes`` are taken: one kernel of Inductor, not one for each.
+    """
+    if not writes:
+        return
+    results = list(_results(graph))
+    first = len(results) - len(writes)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place in range(first, len(results)):
+        if _is_count(results[place]):
+            node = results[place]
+            value = node.meta["val"]
+            groups.setdefault((node.args[1], value.dtype, value.device), []).append(place)
+    for (number, *_), places in groups.items():
+        if len(places) > 1:
+            old = [results[place] for place in places]
+            for place, new in zip(places, _added(graph, old, number), strict=True):
+                results[place] = new
+    _set_results(graph, results)
+    graph.eliminate_dead_code()
+
+
+def _is_count(node: Node | Any) -> bool:
+    """Whether a node is an input of one integer with a number added, for the graph's results."""
+    if not isinstance(node, Node) or node.target is not torch.ops.aten.add.Tensor or node.kwargs:
+        return False
+    counted, number = node.args
+    is_counted = isinstance(counted, Node) and counted.op == "placeholder"
+    value = node.meta["val"]
+    is_one = value.numel() == 1 and value.dtype in (torch.int32, torch.int64)
+    alone = [n.op for n in node.users] == ["output"]
+    return bool(is_counted and isinstance(number, int) and is_one and alone)
+
+
+def _added(graph: Graph, old: Sequence[Node], number: int) -> list[Node]:
+    made = []
+    with graph.inserting_before(graph.output_node()):
+        operands = [n.args[0] for n in old]
+        together = graph.call_function(torch.ops.aten._foreach_add.Scalar, (operands, number))  # noqa: SLF001
+        together.meta["val"] = [n.meta["val"] for n in old]
+        for place, node in enumerate(old):
+            part = graph.call_function(operator.getitem, (together, place))
+            part.meta = dict(node.meta)
+            made.append(part)
+    return made
 
 
 def in_place(graph: Graph, writes: Sequence[Write]) -> Mapping[Node, Node]:

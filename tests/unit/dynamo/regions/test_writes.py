@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mirage_py.dynamo.regions.writes import put_writes, take_writes
+from mirage_py.dynamo.regions.writes import count_together, put_writes, take_writes
 
 Traced = Callable[..., torch.fx.GraphModule]
 
@@ -51,6 +51,28 @@ def test_what_was_written_is_a_result_meanwhile(traced: Traced):
     count = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
     writes = take_writes(module.graph)
     assert len(module.graph.output_node().args[0]) == count + len(writes)  # type: ignore[arg-type]
+
+
+def counted(x: torch.Tensor, *counts: torch.Tensor) -> Any:
+    result = x + sum(counts)
+    for count in counts[:-1]:
+        count.copy_(count + 1)
+    counts[-1].copy_(counts[-1] + 2)
+    return result, None
+
+
+def test_inputs_that_count_are_counted_together(traced: Traced):
+    given = [torch.ones(3), *(torch.tensor(n) for n in range(4))]
+    module = traced(counted, *given)
+    writes = take_writes(module.graph)
+    count_together(module.graph, writes)
+    put_writes(module.graph, writes)
+    module.graph.lint()
+    module.recompile()
+    (together,) = (n for n in module.graph.nodes if "_foreach_add" in str(n.target))
+    assert len(together.args[0]) == 3  # type: ignore[arg-type]
+    module(*given)
+    assert [int(n) for n in given[1:]] == [1, 2, 3, 5]
 
 
 def test_a_graph_that_writes_to_nothing_stays_as_it_is(traced: Traced):
