@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Callable
 
 import torch
 
 from benchmarks.quantised.programs import COLUMNS, GROUP, NAMES, OUTPUTS, TILES, family, plan
+from benchmarks.quantised.timing import time_us
 from mirage_py.errors import MirageError
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.launch.launch import PlanRunner
 
-_REPEATS = 15
 _COLD_BYTES = 300 << 20
 
 
@@ -55,11 +54,11 @@ def _measured(name: str, rows: int) -> list[str]:
                 return found
 
             error = float((call(weights[0]).float() - wanted).norm() / wanted.norm())
-            rows_of.append((_time_us(call, weights), f"{tiles}, off by {error:.1e}"))
+            rows_of.append((time_us(call, weights), f"{tiles}, off by {error:.1e}"))
         except MirageError as refused:
             rows_of.append((float("inf"), f"{tiles}: {refused}"))
     compiled = torch.compile(_eager)
-    peer = _time_us(lambda w: compiled(name, x, w, scale), weights)
+    peer = time_us(lambda w: compiled(name, x, w, scale), weights)
     found = [f"{us:.1f} us {what}" for us, what in sorted(rows_of)]
     return [*found, f"torch.compile {peer:.1f} us"]
 
@@ -88,29 +87,6 @@ def _eager(name: str, x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torc
         scaled = w.view(OUTPUTS, -1, GROUP).to(x.dtype) * s[..., None]
         return x @ scaled.view(OUTPUTS, COLUMNS).t()
     return (x @ w.to(x.dtype).t()) * s
-
-
-def _time_us(call: Callable[[torch.Tensor], object], weights: Sequence[torch.Tensor]) -> float:
-    """The median of replays of a CUDA graph with one call for each copy of the weights."""
-    for w in weights[:3]:
-        call(w)
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call(weights[0])
-        with torch.cuda.graph(graph, stream=stream):
-            for w in weights:
-                call(w)
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(_REPEATS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / len(weights))
-    return median(times)
 
 
 if __name__ == "__main__":
