@@ -94,13 +94,14 @@ def weighted(*terms: tuple[str, int]) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A statement as lines of at most ``width`` characters where its spaces permit."""
-    mark = "// " if text.startswith("// ") else ""
+    """A statement as lines of at most ``width`` characters where its spaces permit; what follows
+    ``//`` stays a comment.
+    """
     lines = []
     while len(text) > width:
         cut = text.rfind(" ", 8, width)
         if cut < 0:
             break
         lines.append(text[:cut])
-        text = (mark or "    ") + text[cut + 1 :]
+        text = ("// " if "// " in text[:cut] else "    ") + text[cut + 1 :]
     return [*lines, text]

@@ -1,0 +1,19 @@
+"""C text: long statements."""
+
+from __future__ import annotations
+
+from mirage_py.codegen.cuda.text.c_text import wrapped
+
+
+def test_a_comment_behind_a_long_statement_stays_one():
+    statement = f"__syncthreads();  // {' '.join(['X[m, k]'] * 20)}: arrived"
+    lines = wrapped(statement, 60)
+    assert len(lines) > 3
+    assert lines[0].startswith("__syncthreads();  // ")
+    assert all(line.startswith("// ") and len(line) <= 60 for line in lines[1:])
+
+
+def test_a_long_statement_is_indented():
+    first, *rest = wrapped(f"total = {' + '.join(['one'] * 30)};", 60)
+    assert first.startswith("total = ")
+    assert all(line.startswith("    ") for line in rest)
