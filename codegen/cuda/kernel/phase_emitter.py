@@ -53,30 +53,20 @@ class PhaseEmitter:
         rest = [n for n in nodes if n != matmul and n not in promotion.group]
         loads = [n for n in rest if self.block.nodes[n].op == "load"]
         self._nodes(loads)
-        count, depth = 1 << len(promotion.slices), promotion.depth
-        values = [Value(out.names[matmul], promotion.layout, F32)]
-        values += [v.renamed(out.fresh(v.name)) for v in values * (depth - 1)]
-        for value in values:
-            out.line(value.declaration())
+        count = 1 << len(promotion.slices)
+        value = Value(out.names[matmul], promotion.layout, F32)
+        out.line(value.declaration())
         emitters.matmul.prepare(matmul)
-
-        def begin(number: int) -> None:
-            part, value = (str(number), promotion.slices), values[number % depth]
-            emitters.mma_pipelining.ping_pong.wait()
-            emitters.matmul.begin(matmul, -1 - number, value, adds=False, part=part)
-            emitters.mma_pipelining.ping_pong.pass_on()
-
-        for number in range(depth):
-            begin(number)
-        self._nodes([n for n in rest if n not in loads])
-        emitters.graphs.begin(promotion.group, {matmul: values[0]})
         for number in range(count):
-            emitters.matmul.wgmma.wait_for([-1 - number])
+            part = str(number), promotion.slices
+            emitters.matmul.begin(matmul, matmul, value, adds=False, part=part)
+            if number == 0:
+                self._nodes([n for n in rest if n not in loads])
+                emitters.graphs.begin(promotion.group, {matmul: value})
+            emitters.matmul.wgmma.wait_for([matmul])
             if number == count - 1:
                 emitters.pipeline.release_stage()
-            emitters.graphs.write_slice(promotion, number, values[number % depth])
-            if number + depth < count:
-                begin(number + depth)
+            emitters.graphs.write_slice(promotion, number)
 
     def _nodes(self, nodes: Sequence[int]) -> None:
         """The text of nodes: groups of what is elementwise, everything else one by one."""

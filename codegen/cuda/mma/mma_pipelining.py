@@ -62,9 +62,7 @@ class MmaPipelining:
 
     def begin_work_tiles(self) -> None:
         """Before all work tiles of a persistent block."""
-        plan = self.out.plan
-        are_late = any(o.late for o in plan.overlap.values())
-        self.ping_pong.begin_work_tiles(are_late or bool(plan.promotions))
+        self.ping_pong.begin_work_tiles(any(o.late for o in self.out.plan.overlap.values()))
 
     def end_work_tiles(self) -> None:
         """After all work tiles."""
@@ -98,9 +96,7 @@ class MmaPipelining:
         self._is_first = bool(late)
         if isinstance(self.pipeline, TmaPipeline):
             self.pipeline.lags = bool(self.matmul.wgmma.late)
-        promoted = (p.matmul for p in self.out.plan.promotions.values())
-        in_slices = any(self.facts.section(n) == section for n in promoted)
-        self.ping_pong.begin(bool(late) or in_slices)
+        self.ping_pong.begin(bool(late))
         return bool(late)
 
     def begin_iteration(self, variable: str, bounds: tuple[str, int]) -> None:
@@ -207,7 +203,6 @@ class MmaPipelining:
         for key in self._scales:
             self.out.drop(key)
             self.out.drop(("rises", key[1], 0))
-        self.ping_pong.end()
         self._chained, self._scales = (), ()
         self._before = {}
         self._early = -1

@@ -103,13 +103,10 @@ class ThreadGraphs:
         for number in group:
             self._prepare(number, group)
 
-    def write_slice(self, promotion: Promotion, number: int, value: Value) -> None:
-        """The group of a promotion, which was begun, over the registers of a slice, of which
-        ``value`` has the matmul.
-        """
+    def write_slice(self, promotion: Promotion, number: int) -> None:
+        """The group of a promotion, which was begun, over the registers of a slice."""
         count = promotion.layout.register_count
         first = number * count
-        self.text.outside[promotion.matmul] = value
         with self.out.unrolled("i" if first else "r", count) as r:
             if first:
                 self.out.line(f"const int r = {first} + {r};")
