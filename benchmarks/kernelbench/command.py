@@ -1,14 +1,21 @@
 """KernelBench's problems through the decorator, beside eager PyTorch and torch.compile.
 
-Each problem has a process of its own, with a time limit: some take all memory, and some hang.
+Each problem has a process of its own, with a time limit: some take all memory, and some hang. On a
+GPU several may run side by side (shared_gpu.py says how they share it).
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import resource
 import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,7 +25,7 @@ import torch
 
 import mirage_py
 from benchmarks.kernelbench import document
-from benchmarks.kernelbench.problem import Problem, problems
+from benchmarks.kernelbench.problem import Problem, every_kth, problems
 from benchmarks.kernelbench.stages import run
 from benchmarks.report.provenance import commit as commit_here
 from mirage_py.pipeline.pipeline import partition_of
@@ -47,10 +54,19 @@ def _warm() -> None:
         partition_of(program)
 
 
+def _context(*, dry: bool) -> Any:
+    # A GPU does not survive a fork: without one all is loaded when a problem begins, and on one it
+    # is loaded once by a server that never touches the GPU.
+    if dry:
+        return multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.kernelbench.stages"])
+    return context
+
+
 def row_of(problem: Problem, options: Json, seconds: float) -> Json:
     """The row of a problem, from a process of its own."""
-    # A GPU does not survive a fork; without one that is much faster.
-    context: Any = multiprocessing.get_context("fork" if options["dry"] else "spawn")
+    context = _context(dry=options["dry"])
     here, there = context.Pipe()
     child = context.Process(target=_in_child, args=(there, problem, options, seconds))
     child.start()
@@ -67,6 +83,40 @@ def row_of(problem: Problem, options: Json, seconds: float) -> Json:
     if row["status"] == "timeout":
         row["reason"] = f"not done in {seconds:g} s"
     return {"problem": problem.path.stem, **row}
+
+
+def _rows(
+    chosen: Sequence[Problem],
+    earlier: Mapping[str, Json],
+    options: Json,
+    limits: tuple[float, float],
+    jobs: int,
+) -> Iterator[tuple[Problem, Json]]:
+    """Problems and their rows as they come: those of earlier runs, and what ``jobs`` processes make
+    of the others. ``limits`` are the seconds of a problem and the end of all: one that it cuts
+    short has no row, so that a later run begins with it.
+    """
+    limit, end = limits
+    yield from ((p, earlier[p.key]) for p in chosen if p.key in earlier)
+    # Compilers of a process share what cores there are.
+    workers = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    if jobs > 1:
+        os.environ |= dict.fromkeys(("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS"), workers)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def made(problem: Problem) -> tuple[Problem, Json | None]:
+            left = end - time.monotonic()
+            if left <= 0:
+                return problem, None
+            row = row_of(problem, {**options, "folder": folder}, min(limit, left))
+            is_cut = row["status"] == "timeout" and left < limit
+            return problem, None if is_cut else row
+
+        others = [p for p in chosen if p.key not in earlier]
+        for done in as_completed([pool.submit(made, p) for p in others]):
+            problem, row = done.result()
+            if row is not None:
+                yield problem, row
 
 
 @click.command()
@@ -86,6 +136,9 @@ def row_of(problem: Problem, options: Json, seconds: float) -> Json:
     help="A file of an earlier run, whose rows are not run again; several times.",
 )
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
+@click.option("--every", default=1, help="Of each level every k-th problem, the levels by turns.")
+@click.option("--jobs", default=1, help="Processes side by side on a GPU, which time by turns.")
+@click.option("--seconds", type=float, help="End after so many, with the rows that are there.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 def main(
     checkout: Path,
@@ -99,12 +152,17 @@ def main(
     limit: float,
     rows: tuple[Path, ...],
     commit: str,
+    every: int,
+    jobs: int,
+    seconds: float | None,
     output: Path | None,
 ) -> None:
-    """Run the problems of CHECKOUT, one after the other."""
+    """Run the problems of CHECKOUT."""
     wanted = [name for name in only.split(",") if name]
-    every = problems(checkout, [int(n) for n in level.split(",")])
-    chosen = [p for p in every if not wanted or p.key in wanted]
+    known = problems(checkout, [int(n) for n in level.split(",")])
+    chosen = [p for p in known if not wanted or p.key in wanted]
+    chosen = every_kth(chosen, every) if every > 1 else chosen
+    end = inf if seconds is None else time.monotonic() + seconds
     earlier: dict[str, dict[str, Json]] = {kind: {} for kind in dtype.split(",")}
     for path in rows:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -121,12 +179,12 @@ def main(
     for kind in dtype.split(","):
         options = {"dtype": kind, "dry": dry, "search": search, "target": target, "budget": budget}
         found: dict[str, Json] = {}
-        for problem in chosen:
-            row = earlier[kind].get(problem.key) or row_of(problem, options, limit)
+        for problem, row in _rows(chosen, earlier[kind], options, (limit, end), jobs):
             found[problem.key] = row
             click.echo(f"{problem.key} {row['problem']}: {row['status']} {row.get('reason', '')}")
             if output is not None:
                 name = output if "," not in dtype else output.with_stem(f"{output.stem}-{kind}")
-                document.write(name, {**facts, "options": options}, found)
+                not_run = [p.key for p in chosen if p.key not in found]
+                document.write(name, {**facts, "options": options, "not_run": not_run}, found)
         for line in document.lines(found):
             click.echo(line)

@@ -43,7 +43,11 @@ def _speed(rows: list[Json]) -> Json:
     timed = [row for row in rows if "us" in row]
     right = [row for row in timed if row["correct"]]
     over_eager = [row["us"]["eager"] / row["us"]["ours"] for row in right]
-    best_peer = [min(row["us"][p] for p in _PEERS) / row["us"]["ours"] for row in right]
+    # A peer that failed has no time.
+    peers = [
+        [row["us"][p] for p in _PEERS if p in row["us"]] or [row["us"]["eager"]] for row in right
+    ]
+    best_peer = [min(us) / row["us"]["ours"] for us, row in zip(peers, right, strict=True)]
     found: Json = {"timed": len(timed), "correct": len(right)}
     for p in (0, 1, 2):
         found[f"fast_{p}"] = sum(x > p for x in over_eager) / len(rows)

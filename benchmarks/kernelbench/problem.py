@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,17 @@ def problems(checkout: Path, levels: Sequence[int]) -> list[Problem]:
         files.sort(key=lambda p: int(p.stem.partition("_")[0]))
         found += [Problem(level, path) for path in files]
     return found
+
+
+def every_kth(chosen: Sequence[Problem], k: int) -> list[Problem]:
+    """Of each level the first problem and every k-th after it, the levels by turns: whenever a run
+    ends, what it has is spread over all of them.
+    """
+    levels: dict[int, list[Problem]] = {}
+    for problem in chosen:
+        levels.setdefault(problem.level, []).append(problem)
+    picked = [found[::k] for found in levels.values()]
+    return [p for row in zip_longest(*picked) for p in row if p is not None]
 
 
 class _NotFilled(TorchFunctionMode):

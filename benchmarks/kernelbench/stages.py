@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 import mirage_py
+from benchmarks.kernelbench import shared_gpu
 from benchmarks.kernelbench.in_parts import in_parts
 from benchmarks.kernelbench.problem import Problem, load
 from mirage_py.errors import MirageError
@@ -28,10 +33,13 @@ from mirage_py.verify.sizes.shrink import shrink
 from mirage_py.verify.sizes.small_sizes import small_extents
 
 Json = dict[str, Any]
+Call = Callable[..., Any]
 
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
 _TRIALS = 5
+_WARM, _FEWEST, _REPEATS = 3, 5, 20
+_TIMING_S = 3.0
 _ZERO_WORK = 3e7
 
 
@@ -96,19 +104,58 @@ def is_zero(program: Program) -> bool:
 def _measured(problem: Problem, options: Json) -> Json:
     """Checked by KernelBench's rule, and timed beside what torch has."""
     dtype = _TYPES[options["dtype"]]
-    model, inputs = load(problem)
+    capacity = torch.cuda.get_device_properties(0).total_memory
+    wanted = shared_gpu.shares_of(elements_of(problem), dtype.itemsize, capacity)
+    shared_gpu.tune_in_turns()
+    waits = time.monotonic()
+    with shared_gpu.memory(Path(options["folder"]), wanted):
+        row: Json = {"memory_shares": wanted, "waited_s": round(time.monotonic() - waits, 1)}
+        return row | _beside_torch(problem, options, dtype)
+
+
+def elements_of(problem: Problem) -> int:
+    """How many elements parameters, inputs and results have, without making any."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model, inputs = load(problem)
+        every = [*model.parameters(), *model.buffers(), *inputs]
+        # Some cannot be computed without data: their results are about as large as their inputs.
+        with contextlib.suppress(Exception):
+            every += pytree.tree_leaves(model(*inputs))
+    return sum(x.numel() for x in every if isinstance(x, torch.Tensor))
+
+
+def _beside_torch(problem: Problem, options: Json, dtype: torch.dtype) -> Json:
+    with torch.device("cuda"):
+        model, inputs = load(problem)
     model = model.cuda().to(dtype)
     inputs = [_moved(x, dtype) for x in inputs]
     served = mirage_py.superoptimize(copy.deepcopy(model), budget=options["budget"])
-    row: Json = {"status": "taken", "correct": _correct(served, model, inputs, options["dtype"])}
-    row["served"] = str(served.dispatch_table()).strip().splitlines()[-1]
-    candidates = {
+    candidates: dict[str, Call] = {
         "ours": served,
         "eager": model,
-        "compile": torch.compile(copy.deepcopy(model)),
-        "max_autotune": torch.compile(copy.deepcopy(model), mode="max-autotune"),
+        "compile": torch.compile(copy.deepcopy(model), dynamic=False),
+        # A graph would copy all inputs of a call, which are large here.
+        "max_autotune": torch.compile(
+            copy.deepcopy(model), dynamic=False, mode="max-autotune-no-cudagraphs"
+        ),
     }
-    row["us"] = {name: _microseconds(fn, inputs) for name, fn in candidates.items()}
+    row: Json = {"status": "taken", "first_call_s": {}, "faults": {}}
+    for name, call in list(candidates.items()):
+        begin = time.monotonic()
+        try:
+            call(*inputs)
+            torch.cuda.synchronize()
+            row["first_call_s"][name] = round(time.monotonic() - begin, 1)
+        # A peer that fails is shown as such, and the others are measured.
+        except Exception as error:
+            if name in ("ours", "eager"):
+                raise
+            row["faults"][name] = f"{type(error).__name__}: {error}"[:200]
+            del candidates[name]
+    with turn():
+        row["correct"] = _correct(served, model, inputs, options["dtype"])
+    row["served"] = str(served.dispatch_table()).strip().splitlines()[-1]
+    row["us"] = _microseconds(candidates, inputs)
     return row
 
 
@@ -134,18 +181,23 @@ def _correct(served: Any, model: torch.nn.Module, inputs: list[Any], dtype: str)
     return True
 
 
-def _microseconds(function: Any, inputs: list[Any], repeats: int = 20) -> float:
-    """The median of calls, each between two events on an idle stream."""
-    for _ in range(3):
-        function(*inputs)
-    times = []
-    with turn():  # several runs may share a GPU
-        for _ in range(repeats):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            start.record()
-            function(*inputs)
-            end.record()
-            torch.cuda.synchronize()
-            times.append(1e3 * start.elapsed_time(end))
-    return sorted(times)[len(times) // 2]
+def _microseconds(candidates: Mapping[str, Call], inputs: list[Any]) -> dict[str, float]:
+    """The median of calls, each between two events on an idle stream, and of all candidates by
+    turns: a clock that falls does so for all.
+    """
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    with turn():
+        begun = time.monotonic()
+        for repeat in range(_WARM + _REPEATS):
+            if repeat > _WARM + _FEWEST and time.monotonic() - begun > _TIMING_S:
+                break
+            for name, call in candidates.items():
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                torch.cuda.synchronize()
+                start.record()
+                call(*inputs)
+                end.record()
+                torch.cuda.synchronize()
+                if repeat >= _WARM:
+                    times[name].append(1e3 * start.elapsed_time(end))
+    return {name: round(sorted(found)[len(found) // 2], 2) for name, found in times.items()}

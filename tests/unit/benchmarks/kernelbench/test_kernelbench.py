@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.kernelbench import document, page
+from benchmarks.kernelbench import document, page, shared_gpu
 from benchmarks.kernelbench.command import main
-from benchmarks.kernelbench.problem import load, problems, reduced_source
+from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
 
 HEAD = """
 import torch
@@ -144,6 +146,46 @@ def test_the_tables_of_the_page_count_what_is_left(tmp_path):
     assert "| 1 | 3 | 1 | 1 | 1 | L1-1 |" in text
     assert "| L1-2 Two | a / b | - |" in text
     assert "| L1-3 Three | d | 3 of 7 |" in text
+
+
+def test_a_sample_is_spread_over_the_levels():
+    every = [Problem(level, Path(f"{n}_x.py")) for level in (1, 2) for n in range(1, 6)]
+    assert [p.key for p in every_kth(every, 2)] == ["L1-1", "L2-1", "L1-3", "L2-3", "L1-5", "L2-5"]
+
+
+def test_memory_of_a_gpu_is_held_by_shares(tmp_path):
+    assert shared_gpu.shares_of(100, 2, 141 << 30) == 1
+    assert shared_gpu.shares_of(1 << 40, 2, 141 << 30) == shared_gpu.SHARES
+    order: list[str] = []
+
+    def all_of_it() -> None:
+        with shared_gpu.memory(tmp_path, shared_gpu.SHARES):
+            order.append("all")
+
+    with shared_gpu.memory(tmp_path, 2):
+        other = Thread(target=all_of_it)
+        other.start()
+        other.join(0.2)
+        order.append("two")
+    other.join(10)
+    assert order == ["two", "all"]
+
+
+def test_a_run_that_has_no_time_leaves_its_problems_to_the_next_one(checkout):
+    out = checkout / "out.json"
+    asked = ["--level", "2", "--dry", "--only", "L2-1,L2-2", "--rows", str(out), "-o", str(out)]
+    kept = {"problem": "2_Zero", "status": "taken"}
+    out.write_text(json.dumps({"options": {"dtype": "fp32"}, "rows": {"L2-2": kept}}))
+    done = CliRunner().invoke(main, [str(checkout), *asked, "--seconds", "0"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert (found["rows"], found["not_run"]) == ({"L2-2": kept}, ["L2-1"])
+
+
+def test_a_peer_that_failed_has_no_time():
+    times = {"ours": 2.0, "eager": 8.0, "max_autotune": 3.0}
+    found = document.summary({"L1-1": {"status": "taken", "correct": True, "us": times}})["L1"]
+    assert found["geomean_over_compile"] == pytest.approx(1.5)
 
 
 def test_shares_are_of_all_problems():

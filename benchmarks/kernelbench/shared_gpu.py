@@ -1,0 +1,100 @@
+"""One GPU for processes side by side: its memory in shares, and torch's tuner in turns.
+
+Compilers and searches keep the cores busy while one process measures. Whatever is timed holds the
+same lock (``turn`` of mirage_py/runtime/timing/turns.py), torch's autotuning with it; memory is
+held by locks as well, which a process that dies gives back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mirage_py.runtime.timing.turns import turn
+
+# Parts of the memory that a process may hold.
+SHARES = 32
+_POLL_S = 0.05
+# Of one element of inputs, parameters and results: ours and theirs, float32 before it is rounded,
+# a worker's own inputs, and its check in float64.
+_COPIES = 12
+_CONTEXTS_BYTES = 3 * 2**30
+
+
+def shares_of(elements: int, itemsize: int, memory: int) -> int:
+    """The shares that a problem of so many elements needs, all of them at most."""
+    share = memory // SHARES
+    wanted = elements * itemsize * _COPIES + _CONTEXTS_BYTES
+    return max(1, min(SHARES, -(-wanted // share)))
+
+
+@contextlib.contextmanager
+def memory(folder: Path, wanted: int) -> Iterator[None]:
+    """Hold ``wanted`` shares; who came first has them first."""
+    held: list[int] = []
+    try:
+        gate = _opened(folder / "gate")
+        held.append(gate)
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        taken: dict[int, int] = {}
+        while len(taken) < wanted:
+            for number in range(SHARES):
+                if number not in taken and len(taken) < wanted:
+                    handle = _opened(folder / str(number))
+                    if _locked(handle):
+                        taken[number] = handle
+                        held.append(handle)
+                    else:
+                        os.close(handle)
+            if len(taken) < wanted:
+                time.sleep(_POLL_S)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+    finally:
+        for handle in held:
+            os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def tune_in_turns() -> None:
+    """From now on Inductor measures its choices while no other process measures."""
+    from torch._inductor.runtime import benchmarking
+
+    inside = threading.local()
+
+    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            # One method of torch's calls another, and a turn is not reentrant.
+            if getattr(inside, "now", False):
+                return method(*args, **kwargs)
+            inside.now = True
+            try:
+                with turn():
+                    return method(*args, **kwargs)
+            finally:
+                inside.now = False
+
+        return measured
+
+    for kind in type(benchmarking.benchmarker).__mro__:
+        if "benchmark_gpu" in vars(kind):
+            kind.benchmark_gpu = alone(vars(kind)["benchmark_gpu"])  # type: ignore[attr-defined]
