@@ -4,6 +4,7 @@ seen.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 import pytest
@@ -46,6 +47,16 @@ def interpreter():
 @pytest.fixture
 def optimised(interpreter):
     return lambda fn, **options: SuperoptimizedFunction(fn, CallOptions(**options), interpreter)
+
+
+def test_what_a_package_remembers_is_its_own_wherever_it_lies(tmp_path, monkeypatch):
+    folder = tmp_path / "dist-packages"
+    folder.mkdir()
+    text = "seen = {}\ndef scale(x):\n    seen[type(x)] = len(seen)\n    return x * 2\n"
+    (folder / "remembers_types.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    scale = importlib.import_module("remembers_types").scale
+    assert len(mirage_py.trace(lambda x: scale(x) + 1, X).inputs) == 1
 
 
 def grown(cache, x):

@@ -11,6 +11,7 @@ Code of installed packages, and what is global there, counts as fixed.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,9 @@ _SMALL = 1 << 12
 _INSTALLED = tuple(
     {sysconfig.get_path(name): None for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+# A user's own packages and those of the system lie in such folders, too, which no scheme of this
+# interpreter need name.
+_FOLDERS = ("/site-packages/", "/dist-packages/")
 _MACHINERY = ("torch", "numpy", "mirage_py", "triton")
 _MISSING = object()
 
@@ -333,9 +337,13 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _is_installed(code: CodeType) -> bool:
-    return code.co_filename.startswith((*_INSTALLED, "<"))
+    return code.co_filename.startswith("<") or _is_of_packages(code.co_filename)
 
 
 def _is_library(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    return file is None or file.startswith(_INSTALLED)
+    return file is None or _is_of_packages(file)
+
+
+def _is_of_packages(file: str) -> bool:
+    return file.startswith(_INSTALLED) or any(f in file.replace(os.sep, "/") for f in _FOLDERS)

@@ -1,4 +1,4 @@
-"""Tensors made from numbers: full, zeros, ones, arange."""
+"""Tensors made from numbers: full, zeros, ones, arange, and memory that is filled later."""
 
 from __future__ import annotations
 
@@ -69,6 +69,30 @@ def new_zeros(t: Lowering, x: NamedArray, size: Sequence[int], dtype: Kind = Non
 def new_ones(t: Lowering, x: NamedArray, size: Sequence[int], dtype: Kind = None) -> NamedArray:
     """1 everywhere; x gives the type only."""
     return new_full(t, x, size, 1, dtype)
+
+
+@handles("empty.memory_format", "empty_strided.default", "empty_permuted.default")
+def empty(
+    t: Lowering, size: Sequence[int], *layout: Sequence[int], dtype: Kind = None
+) -> NamedArray:
+    """Memory that the function fills: what it never writes may hold anything, as 0."""
+    del layout
+    return full(t, size, 0, dtype)
+
+
+@handles("empty_like.default")
+def empty_like(t: Lowering, x: NamedArray, dtype: Kind = None) -> NamedArray:
+    """The same in the shape of x."""
+    return full_like(t, x, 0, dtype)
+
+
+@handles("new_empty.default", "new_empty_strided.default")
+def new_empty(
+    t: Lowering, x: NamedArray, size: Sequence[int], *layout: Sequence[int], dtype: Kind = None
+) -> NamedArray:
+    """The same; x gives the type only."""
+    del layout
+    return new_full(t, x, size, 0, dtype)
 
 
 @handles("scalar_tensor.default")

@@ -12,7 +12,13 @@ from mirage_py.frontend.torch.lower.naming import dimension_hints, distinct, ide
 from mirage_py.reasons import Code
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.named_array import flat_index
 from mirage_py.ugraph.building.views import NamedArray
+
+# Numbers of a tensor that is written down in the function, as means of three channels are.
+_MOST_WRITTEN_DOWN = 16
+# The functions of torch that make such tensors, as torch.export names them.
+_FRESH = ("tensor", "new_tensor")
 
 
 def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
@@ -83,15 +89,36 @@ def declare_inputs(
 
 
 def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> NamedArray:
-    """A tensor written down in the function: one number is a constant of the program."""
+    """A tensor written down in the function: one number is a constant of the program, and a few
+    that are made in each call are choices by position.
+    """
     if held.numel() == 1:
         return lowering.full(held.shape, held.item())
+    if held.numel() <= _MOST_WRITTEN_DOWN and _is_made_in_call(node):
+        return _chosen(lowering, held)
     lowering.node = next(iter(node.users), node)
     raise lowering.refuse(
         f"a constant tensor of shape {list(held.shape)} is not an argument",
         why="it was not found in the closure, the globals or the attributes of the function",
         repair="pass it as an argument",
     )
+
+
+def _is_made_in_call(node: torch.fx.Node) -> bool:
+    """Whether each call makes it of numbers: a tensor that is held anywhere may change later."""
+    makers = [user.meta.get("torch_fn", ("", ""))[1] for user in node.users]
+    return all(str(maker).rpartition(".")[2] in _FRESH for maker in makers)
+
+
+def _chosen(lowering: Lowering, held: torch.Tensor) -> NamedArray:
+    """Of each element its number, chosen by its position."""
+    flat = [x.item() for x in held.reshape(-1)]
+    axis = (lowering.builder.fresh_dim("i", len(flat)),)
+    place = NamedArray(lowering.builder.index(flat_index(lowering.builder, axis)), (axis,))
+    found = lowering.array(flat[-1])
+    for number, value in reversed(list(enumerate(flat[:-1]))):
+        found = lowering.apply("where", lowering.apply("le", place, number), value, found)
+    return views.reshape(lowering.builder, found, tuple(held.shape))
 
 
 def drop_unread(builder: ProgramBuilder, where: str) -> None:
