@@ -38,6 +38,7 @@ from mirage_py.result import Result
 from mirage_py.runtime.compile.compile_pool import keep_compile_workers
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
+from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
@@ -134,8 +135,10 @@ def run(program: Program, request: Request) -> Result:
         else:
             if request.backend == "cuda":
                 _require_cuda()
+            # They start beside the search.
+            keep_check_workers()
             if not request.scheduler:
-                keep_compile_workers()  # they start beside the search
+                keep_compile_workers()
             with matmuls_as_in(program), _compiling(program, request) as asked:
                 result = _run(program, target, asked, measure=True)
         record = {**circumstances(request), **clock.document(), **result.record}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from mirage_py.codegen.triton.module import TritonKernel
@@ -23,10 +23,6 @@ from mirage_py.settings import Settings
 from mirage_py.ugraph.ir.plan import Plan
 
 Source = KernelSource | CudaSource
-
-# Plans of the first round for each worker; every round has twice as many as the one before, so that
-# workers wait for the end of few.
-_FIRST_ROUND = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class CompilePool:
         settings = Settings.from_env()
         self._count = workers or settings.workers
         self._timeout_s = timeout_s or settings.compile_timeout_s
-        self._pool = (
+        self.executor = (
             executor_of(COMPILE, self._count, scheduler)
             if scheduler
             else WARM.take(self._count) or _workers(self._count)
@@ -74,46 +70,37 @@ class CompilePool:
     ) -> list[CompileOutcome]:
         """Compile every plan for sm_``capability``; outcomes in the order of the plans.
 
-        Kernels that several plans have in common are compiled once. They are emitted in rounds, the
-        first plans first: emitting hundreds takes longer than a small budget. Plans whose kernels
-        have not all begun at ``deadline`` (of ``time.monotonic``) are given up, but for those of
-        the first round, two for each worker; all are when ``stop`` says so. Raises CompileError
-        when worker processes cannot start.
+        Kernels that several plans have in common are compiled once. A plan is emitted when a worker
+        is free for it, the first plans first: emitting hundreds takes longer than a small budget.
+        Plans that have not begun at ``deadline`` (of ``time.monotonic``) are given up, but for as
+        many as there are workers; all are when ``stop`` says so. Raises CompileError when worker
+        processes cannot start.
         """
         work = _Work(on_outcome)
-        begun, count = 0, _FIRST_ROUND * self._count
-        while begun < len(plans):
-            late = deadline is not None and time.monotonic() > deadline
-            if stop() or (begun and late):
-                why = reason(Code.NOT_BEGUN, INTERRUPTED if stop() else OUT_OF_TIME)
-                work.give_up(range(begun, len(plans)), why)
-                break
-            ending = min(begun + count, len(plans))
-            kernels = work.emit(plans, range(begun, ending))
-            tasks = [_task(work.kernels[k], capability) for k in kernels]
-            if not self._pool.is_here:
-                tasks = [there(task) for task in tasks]
 
-            def reply_of(place: int, reply: Reply, kernels: Sequence[int] = kernels) -> None:
-                taken = reply if self._pool.is_here else taken_here(reply)
-                work.compiled(kernels[place], _outcome(taken))
+        def emitted() -> Iterator[Task]:
+            for number in range(len(plans)):
+                late = deadline is not None and time.monotonic() > deadline
+                if stop() or (number >= self._count and late):
+                    why = reason(Code.NOT_BEGUN, INTERRUPTED if stop() else OUT_OF_TIME)
+                    work.give_up(range(number, len(plans)), why)
+                    return
+                for kernel in work.emit(plans, number):
+                    task = _task(work.kernels[kernel], capability)
+                    yield task if self.executor.is_here else there(task)
 
-            self._pool.map(
-                tasks,
-                on_reply=reply_of,
-                deadline=deadline if begun else None,
-                stop=stop,
-                timeout_s=self._timeout_s,
-            )
-            begun, count = ending, 2 * count
+        def reply_of(kernel: int, reply: Reply) -> None:
+            work.compiled(kernel, _outcome(reply if self.executor.is_here else taken_here(reply)))
+
+        self.executor.map(emitted(), on_reply=reply_of, stop=stop, timeout_s=self._timeout_s)
         return [work.outcomes[number] for number in range(len(plans))]
 
     def close(self) -> None:
         """Stop the workers, or leave them warm for the next pool."""
-        if self._pool.is_here:
-            WARM.give(self._count, self._pool)
+        if self.executor.is_here:
+            WARM.give(self._count, self.executor)
         else:
-            self._pool.close()
+            self.executor.close()
 
     def __enter__(self) -> CompilePool:
         return self
@@ -127,40 +114,38 @@ class _Work:
 
     def __init__(self, on_outcome: Callable[[int, CompileOutcome], None]) -> None:
         self.outcomes: dict[int, CompileOutcome] = {}
+        # Each once, in the order of the plans.
+        self.kernels: list[Source] = []
         self._on_outcome = on_outcome
         self._numbers: dict[Source, int] = {}
         self._kernels_of: dict[int, tuple[int, ...]] = {}
         self._done: dict[int, CompileOutcome] = {}
 
-    def emit(self, plans: Sequence[Plan], numbers: range) -> Sequence[int]:
-        """Emit some of the plans; the kernels that none had before, in the order of the plans."""
-        known = len(self._numbers)
-        for number in numbers:
-            try:
-                sources = [_source(k) for k in emit_kernels(plans[number])]
-            except MirageError as error:
-                self._settle(number, CompileOutcome(reason=reason(Code.NO_SCHEDULE, error)))
-                continue
-            except Exception as error:  # noqa: BLE001
-                # A fault of the emitter costs the plan, and not all that is measured beside it.
-                why = reason(Code.NOT_EMITTED, f"{type(error).__name__}: {error}")
-                self._settle(number, CompileOutcome(reason=why))
-                continue
-            self._kernels_of[number] = tuple(
-                self._numbers.setdefault(s, len(self._numbers)) for s in sources
-            )
-            self._settle_if_done(number)
-        return range(known, len(self._numbers))
+    def emit(self, plans: Sequence[Plan], number: int) -> range:
+        """Emit one of the plans; its kernels that none had before."""
+        known = len(self.kernels)
+        try:
+            sources = [_source(k) for k in emit_kernels(plans[number])]
+        except MirageError as error:
+            self._settle(number, CompileOutcome(reason=reason(Code.NO_SCHEDULE, error)))
+            return range(0)
+        except Exception as error:  # noqa: BLE001
+            # A fault of the emitter costs the plan, and not all that is measured beside it.
+            why = reason(Code.NOT_EMITTED, f"{type(error).__name__}: {error}")
+            self._settle(number, CompileOutcome(reason=why))
+            return range(0)
+        for source in sources:
+            if source not in self._numbers:
+                self._numbers[source] = len(self.kernels)
+                self.kernels.append(source)
+        self._kernels_of[number] = tuple(self._numbers[s] for s in sources)
+        self._settle_if_done(number)
+        return range(known, len(self.kernels))
 
     def give_up(self, numbers: range, why: Reason) -> None:
         """These plans are not begun."""
         for number in numbers:
             self._settle(number, CompileOutcome(reason=why))
-
-    @property
-    def kernels(self) -> tuple[Source, ...]:
-        """Each once, in the order of the plans."""
-        return tuple(self._numbers)
 
     def compiled(self, kernel: int, outcome: CompileOutcome) -> None:
         """Take in what became of one kernel."""

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ from mirage_py.runtime.base.stages import LAUNCH
 from mirage_py.runtime.numerical_check import judge as device_judge
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References
-from mirage_py.runtime.process.executor import WorkerKind
+from mirage_py.runtime.process.executor import Executor, WorkerKind, settled
+from mirage_py.runtime.process.warm_workers import WARM_CHECK
 from mirage_py.runtime.process.worker_pool import WorkerPool
-from mirage_py.runtime.process.worker_process import Reply
+from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.runtime.timing.timing import Timed
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_S = 900.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
 _LEAST_TRIALS_S = 2.0
+# Without a check, after which its memory on the GPU is given back.
+_IDLE_S = 30.0
 # CUDA maps address space far beyond what it uses.
 _CHECK = WorkerKind("GPU", timeout_s=60.0, memory_bytes=64 << 30)
 # Of the sets that every candidate must pass before any is timed; finalists pass all.
@@ -55,7 +59,8 @@ class Trial:
 
 
 class NumericalCheck:
-    """Judges plans of one program on the GPU ``device``, in a worker process, and times them there.
+    """Judges plans of one program on the GPU ``device`` in so many processes, and times them there,
+    one at a time.
 
     Preparing starts at once, beside whatever the caller does next: of each reference as much as
     ``max_work`` element operations, and what can be had by ``first_by`` and ``others_by`` (of
@@ -72,6 +77,7 @@ class NumericalCheck:
         max_work: float = MAX_REFERENCE_WORK,
         first_by: float | None = None,
         others_by: float | None = None,
+        workers: int = 1,
     ) -> None:
         self._folder = tempfile.mkdtemp(dir=scratch_folder())
         self.store = InputStore(Path(self._folder), program)
@@ -83,15 +89,26 @@ class NumericalCheck:
             "program": dump_text(program),
             "device": f"cuda:{device}",
         }
-        ready = {**self._common, "service": "ready_check"}
-        self._pool = WorkerPool(1, _CHECK, standby=ready)
-        self._ready = self._pool.submit(ready, _READY_TIMEOUT_S)
+        self._kind = device, workers
+        self._pool = WARM_CHECK.take(self._kind) or _pool(*self._kind)
+        self._ready = self._pool.submit(_ready(device), _READY_TIMEOUT_S)
+        self._begun: dict[Plan, Future[Reply]] = {}
         names = set_names(program)
         self._first, self._others = names[:_FIRST], names[_FIRST:]
         deadlines = {n: t for n in self._first if (t := first_by) is not None}
         deadlines |= {n: t for n in self._others if (t := others_by) is not None}
         prepare = {**self._common, "service": "prepare_check", "seed": seed, "max_work": max_work}
         self._references = References(program, prepare, names, deadlines)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a plan can be judged on the first input sets now."""
+        return self._ready.done() and self._references.are_ready(self._first)
+
+    def begin(self, plan: Plan, *, l2_bytes: int, reps: int) -> None:
+        """Do beside other work what ``first`` is going to be asked for."""
+        (task,) = self._tasks([plan], self._first, {"l2_bytes": l2_bytes, "reps": reps})
+        self._begun[plan] = self._pool.submit(task)
 
     def first(
         self,
@@ -112,13 +129,17 @@ class NumericalCheck:
         self._wait(self._first)
         if deadline is not None:
             deadline = max(deadline, time.monotonic() + _LEAST_TRIALS_S)
+        begun = {p: self._begun.pop(p) for p in plans if p in self._begun}
+        fresh = [p for p in plans if p not in begun]
+        known = dict(zip(begun, settled([*begun.values()], deadline, stop), strict=True))
         timing = {"l2_bytes": l2_bytes, "reps": reps}
         replies = self._pool.map(
-            self._tasks(plans, self._first, timing),
+            self._tasks(fresh, self._first, timing),
             deadline=deadline,
             stop=stop,
         )
-        return [_trial(reply) for reply in replies]
+        known |= zip(fresh, replies, strict=True)
+        return [_trial(known[plan]) for plan in plans]
 
     def remaining(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
@@ -153,7 +174,13 @@ class NumericalCheck:
     def close(self) -> None:
         """Stop the workers and remove the folder."""
         self._references.close()
-        self._pool.cancel([self._ready])
+        running = [f for f in (self._ready, *self._begun.values()) if not f.done()]
+        if running:
+            self._pool.cancel(running)
+        else:
+            for _ in range(self._pool.places):
+                self._pool.submit({"service": "forget_check"})
+        WARM_CHECK.give(self._kind, self._pool)
         device_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -176,6 +203,24 @@ class NumericalCheck:
     ) -> list[dict[str, Any]]:
         common = {**self._common, "service": "numerical_check", "sets": list(sets), **timing}
         return [{**common, "plan": dump_text(plan)} for plan in plans]
+
+
+def keep_check_workers(workers: int = 1) -> None:
+    """Start what checks kernels on the current GPU, and keep those of every check for the next one,
+    until there has been none for a while.
+    """
+    import torch
+
+    kind = torch.cuda.current_device(), workers
+    WARM_CHECK.keep(kind, lambda: _pool(*kind), _IDLE_S, _ready(kind[0]))
+
+
+def _pool(device: int, workers: int) -> Executor:
+    return WorkerPool(workers, _CHECK, standby=_ready(device))
+
+
+def _ready(device: int) -> Task:
+    return {"service": "ready_check", "device": f"cuda:{device}"}
 
 
 def _trial(reply: Reply) -> Trial:

@@ -15,6 +15,7 @@ from mirage_py.runtime.base.stages import LAUNCH, stage
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.numerical_check import judge
 from mirage_py.runtime.numerical_check.input_store import (
     RANDOM,
     InputSet,
@@ -78,6 +79,17 @@ def ready(task: Mapping[str, Any]) -> str:
 
     torch.cuda.set_device(torch.device(task["device"]))
     return torch.cuda.get_device_name()
+
+
+def forget(task: Mapping[str, Any]) -> None:
+    """Give back what a check left in memory: the worker waits for the next one."""
+    import torch
+
+    del task
+    for kept in (_inputs, _rotated, _store, _eager):
+        kept.cache_clear()
+    judge.forget()
+    torch.cuda.empty_cache()
 
 
 def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:

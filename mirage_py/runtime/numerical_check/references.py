@@ -92,6 +92,10 @@ class References:
         self._pool = WorkerPool(workers, _KIND)
         self._futures = {n: self._pool.submit(t) for n, t in zip(names, tasks, strict=True)}
 
+    def are_ready(self, names: Sequence[str]) -> bool:
+        """Whether ``wait`` would return at once."""
+        return all(self._futures[n].done() for n in names)
+
     def wait(self, names: Sequence[str]) -> Known:
         """Return when these sets are ready: what is known of them. Raises CompileError where one
         failed.

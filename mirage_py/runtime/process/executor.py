@@ -118,14 +118,15 @@ class Executor(ABC):
 
     def map(
         self,
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
         on_reply: Callable[[int, Reply], None] = lambda _number, _reply: None,
         deadline: float | None = None,
         stop: Callable[[], bool] = lambda: False,
         timeout_s: float | None = None,
     ) -> list[Reply]:
-        """Every task's reply, in the order of the tasks.
+        """Every task's reply, in the order of the tasks. Each is taken when a place is free for it,
+        so that what is made as it is asked for is made beside those that run.
 
         ``on_reply(number, reply)`` is called as they come. Tasks that have not begun at
         ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are skipped. ``timeout_s``
@@ -134,33 +135,49 @@ class Executor(ABC):
         """
         replies: dict[int, Reply] = {}
         running: dict[Future[Reply], int] = {}
-        waiting = iter(range(len(tasks)))
+        waiting = enumerate(tasks)
 
         def take(number: int, reply: Reply) -> None:
             replies[number] = reply
             on_reply(number, reply)
 
         try:
-            while len(replies) < len(tasks):
-                for number in islice(waiting, max(0, self.places - len(running))):
+            while True:
+                for number, task in islice(waiting, max(0, self.places - len(running))):
                     if why := _why_not(deadline, stop):
-                        for left in (number, *waiting):
+                        for left, _ in ((number, task), *waiting):
                             take(left, Reply("skipped", reason=why))
                     else:
-                        running[self.submit(tasks[number], timeout_s)] = number
-                if running:
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        take(running.pop(future), future.result())
+                        running[self.submit(task, timeout_s)] = number
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    take(running.pop(future), future.result())
         except BaseException:
             self.cancel(running)
             raise
-        return [replies[number] for number in range(len(tasks))]
+        return [replies[number] for number in sorted(replies)]
 
     def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def settled(
+    futures: Sequence[Future[Reply]], deadline: float | None, stop: Callable[[], bool]
+) -> list[Reply]:
+    """The replies of tasks of which none begins after ``deadline`` (of ``time.monotonic``), or when
+    ``stop`` says so.
+    """
+    left, why = set(futures), ""
+    while left:
+        if why := _why_not(deadline, stop):
+            for future in left:
+                future.cancel()
+        left = wait(left, _LOOK_S, FIRST_COMPLETED).not_done
+    return [Reply("skipped", reason=why) if f.cancelled() else f.result() for f in futures]
 
 
 def reply_of(future: Future[Reply]) -> Reply:

@@ -1,68 +1,74 @@
-"""Compile workers that wait for the next tuning.
+"""Compile workers, and the one that checks kernels on a GPU, that wait for the next tuning.
 
 A worker imports triton before it compiles anything, and what it compiles first takes longer than
-what comes after. Who tunes one program after the other, as torch.compile does with the regions of a
-model, asks for workers that start at once and stay.
+what comes after; one that checks imports torch and makes a GPU context. Who tunes one program after
+the other, as torch.compile does with the regions of a model, asks for workers that start at once and
+stay.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from mirage_py.errors import MirageError
 from mirage_py.runtime.process.executor import Executor
+from mirage_py.runtime.process.worker_process import Task
 
 # Seconds without a tuning after which they end.
 IDLE_S = 60.0
 
 
 class WarmWorkers:
-    """At most one pool that nobody uses now. Safe to call from many threads."""
+    """At most one pool that nobody uses now, each of whose workers has done ``task`` first. Safe to
+    call from many threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle_s = 0.0
-        self._count = 0
+        self._key: Hashable = None
         self._pool: Executor | None = None
-        self._starting: threading.Thread | None = None
         self._timer: threading.Timer | None = None
 
-    def keep(self, count: int, make: Callable[[], Executor], idle_s: float = IDLE_S) -> None:
-        """From now on a pool of ``count`` workers stays, until nobody has used it for ``idle_s``;
-        one starts in the background if there is none.
+    def keep(
+        self,
+        key: Hashable,
+        make: Callable[[], Executor],
+        idle_s: float = IDLE_S,
+        first: Task | None = None,
+    ) -> None:
+        """From now on a pool of some ``key``, as its number of workers, stays, until nobody has
+        used it for ``idle_s``; one starts in the background if there is none, each worker with the
+        task ``first``.
         """
         with self._lock:
             is_new = self._idle_s == 0.0
             self._idle_s = idle_s
             if is_new:
                 pool = make()
-                self._starting = threading.Thread(target=_start, args=(pool, count), daemon=True)
-                self._starting.start()
-                self._store(count, pool)
+                for _ in range(pool.places):
+                    # One that does not start is told of by the first task that needs it.
+                    pool.submit(first or NOTHING)
+                self._store(key, pool)
 
-    def take(self, count: int) -> Executor | None:
-        """The warm pool, if it has so many workers: it is the caller's until it is given
-        back.
+    def take(self, key: Hashable) -> Executor | None:
+        """The warm pool, if it has this key: it is the caller's until it is given back. A worker
+        that is still starting takes its next task as soon as it has.
         """
         with self._lock:
-            if self._pool is None or self._count != count:
+            if self._pool is None or self._key != key:
                 return None
             pool, self._pool = self._pool, None
             if self._timer is not None:
                 self._timer.cancel()
-            starting, self._starting = self._starting, None
-        if starting is not None:
-            starting.join()
         return pool
 
-    def give(self, count: int, pool: Executor) -> None:
+    def give(self, key: Hashable, pool: Executor) -> None:
         """Keep a pool for the next one, or stop it."""
         with self._lock:
             if self._idle_s and self._pool is None:
-                self._store(count, pool)
+                self._store(key, pool)
                 return
         pool.close()
 
@@ -70,25 +76,16 @@ class WarmWorkers:
         """Stop the warm workers, and keep none any more."""
         with self._lock:
             pool, self._pool, self._idle_s = self._pool, None, 0.0
-            starting, self._starting = self._starting, None
             if self._timer is not None:
                 self._timer.cancel()
-        if starting is not None:
-            starting.join()
         if pool is not None:
             pool.close()
 
-    def _store(self, count: int, pool: Executor) -> None:
-        self._count, self._pool = count, pool
+    def _store(self, key: Hashable, pool: Executor) -> None:
+        self._key, self._pool = key, pool
         self._timer = threading.Timer(self._idle_s, self.end)
         self._timer.daemon = True
         self._timer.start()
-
-
-def _start(pool: Executor, count: int) -> None:
-    # One that does not start is told of by the first task that needs it.
-    with contextlib.suppress(MirageError):
-        pool.map([{"service": "mirage_py.runtime.process.warm_workers:nothing"}] * count)
 
 
 def nothing(task: Mapping[str, Any]) -> None:
@@ -96,4 +93,7 @@ def nothing(task: Mapping[str, Any]) -> None:
     del task
 
 
+NOTHING: Task = {"service": "mirage_py.runtime.process.warm_workers:nothing"}
 WARM = WarmWorkers()
+# By device and number of workers.
+WARM_CHECK = WarmWorkers()

@@ -79,6 +79,11 @@ class WarmUp(Mapping[str, Baseline]):
         return len(self._functions)
 
     @property
+    def is_done(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return not self._thread.is_alive()
+
+    @property
     def late(self) -> tuple[str, ...]:
         """What torch.compile has not compiled yet."""
         return tuple(n for n in self._functions if n in MODES and n not in self.seconds)

@@ -72,6 +72,7 @@ def tune(
     seed: int = 0,
     budget_s: float | None = None,
     compile_workers: int | None = None,
+    check_workers: int = 1,
     scheduler: str = "",
     neighbours: Neighbours = lambda _: (),
     climbing_rounds: int = CLIMBING_ROUNDS["quick"],
@@ -117,6 +118,7 @@ def tune(
         max_work=max_work,
         first_by=compiled_by,
         others_by=tried_by,
+        workers=check_workers,
     ) as check:
         warm_up = baselines
         if not isinstance(warm_up, WarmUp):
@@ -133,7 +135,7 @@ def tune(
             counts_host=counts_host,
         )
         with CompilePool(compile_workers, scheduler=scheduler) as pool:
-            tuner.compile(tuner.candidates, pool, target, compiled_by)
+            tuner.compile(tuner.candidates, pool, target, compiled_by, warm_up)
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
@@ -182,30 +184,42 @@ class _Tuner:
         pool: CompilePool,
         target: Target,
         deadline: float | None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         """Compile candidates; drop what does not compile or fit the target, and what has broken the
         GPU context of an earlier process.
+
+        Those that have compiled are tried while others compile, as soon as nothing of a ``warm_up``
+        uses the GPU.
         """
         plans = [c.plan for c in candidates if c.plan is not None]
         self.progress.found(len(self.candidates))
         done = 0
+        waiting: list[Plan] = []
 
-        def count(_number: int, _outcome: CompileOutcome) -> None:
+        def take(number: int, outcome: CompileOutcome) -> None:
             nonlocal done
             done += 1
             self.progress(f"compiled {done} of {len(plans)}")
-
-        with self.stages.timed("compile"):
-            outcomes = pool.compile(
-                plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
-            )
-        for candidate, outcome in zip(candidates, outcomes, strict=True):
+            candidate = candidates[number]
             candidate.reason = outcome.reason
             candidate.facts = outcome.facts
             for facts in outcome.facts:
                 candidate.reason = memory_fault(facts, target) or candidate.reason
-            if candidate.plan is not None and candidate.alive:
-                candidate.reason = why_not(candidate.plan)
+            if candidate.plan is None or not candidate.alive:
+                return
+            candidate.reason = why_not(candidate.plan)
+            if candidate.alive:
+                waiting.append(candidate.plan)
+            if self.check.is_ready and (warm_up is None or warm_up.is_done):
+                for plan in waiting:
+                    self.check.begin(plan, l2_bytes=target.l2_bytes, reps=_REPS)
+                waiting.clear()
+
+        with self.stages.timed("compile"):
+            pool.compile(
+                plans, target.capability, on_outcome=take, deadline=deadline, stop=self.should_stop
+            )
 
     def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
         """Both deadlines are as much later as this takes: the plans' time is not the baselines'.

@@ -62,6 +62,13 @@ def prepare_check(task: Task) -> dict[str, tuple[float, float]]:
     return prepare(task)
 
 
+def forget_check(task: Task) -> None:
+    """Give back the memory that a numerical check took."""
+    from mirage_py.runtime.numerical_check.check_service import forget
+
+    forget(task)
+
+
 def ready_check(task: Task) -> str:
     """Take the GPU that plans are judged on."""
     from mirage_py.runtime.numerical_check.check_service import ready
@@ -83,6 +90,7 @@ SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "prepare_check": prepare_check,
     "ready_check": ready_check,
     "numerical_check": run_check,
+    "forget_check": forget_check,
 }
 
 

@@ -198,6 +198,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(environment, "detect_target", lambda: H200)
         monkeypatch.setattr(pipeline, "keep_compile_workers", lambda: seen.update(workers=True))
+        monkeypatch.setattr(pipeline, "keep_check_workers", lambda: seen.update(check=True))
         monkeypatch.setattr(tuner, "tune", tune)
         monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
         return seen
@@ -210,6 +211,7 @@ def test_with_a_gpu_the_fastest_wins(on_h200):
     seen = on_h200(10.0, notes=("a note",))
     result = optimize(parse(SPECS["softmax"]), budget=300.0, seed=2)
     assert list(seen["baselines"]) == ["eager", "compile", "compile_max_autotune"]
+    assert seen["check"]
     assert seen["workers"]  # which start beside the search
     # What search and verification took is gone.
     assert 200.0 < seen["budget_s"] < 300.0

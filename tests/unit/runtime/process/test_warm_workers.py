@@ -13,16 +13,18 @@ from mirage_py.runtime.process.worker_pool import WorkerPool
 class Pool:
     """Counts what is asked of it."""
 
+    places = 3
+
     def __init__(self) -> None:
-        self.tasks = 0
+        self.tasks: list[Any] = []
         self.ended = threading.Event()
 
     @property
     def closed(self) -> bool:
         return self.ended.is_set()
 
-    def map(self, tasks: list[Any]) -> None:
-        self.tasks += len(tasks)
+    def submit(self, task: Any) -> None:
+        self.tasks.append(task)
 
     def close(self) -> None:
         self.ended.set()
@@ -30,10 +32,10 @@ class Pool:
 
 def test_the_next_one_takes_what_was_given_back():
     kept, pool = WarmWorkers(), Pool()
-    kept.keep(3, lambda: pool)
+    kept.keep(3, lambda: pool, first={"service": "ready"})
     taken = kept.take(3)
     assert taken is pool
-    assert pool.tasks == 3
+    assert pool.tasks == [{"service": "ready"}] * 3
     assert kept.take(3) is None
     kept.give(3, pool)
     assert kept.take(2) is None
@@ -69,14 +71,14 @@ def test_what_nobody_uses_for_a_while_ends():
     assert kept.take(1) is again
 
 
-def test_workers_have_started_when_they_are_taken():
+def test_workers_serve_as_soon_as_they_have_started():
     kept = WarmWorkers()
     kept.keep(1, lambda: WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())))
     pool = kept.take(1)
     assert pool is not None
     try:
-        assert pool._workers[0].is_running
         task = {"service": "mirage_py.runtime.process.warm_workers:nothing"}
         assert [reply.kind for reply in pool.map([task])] == ["done"]
+        assert pool._workers[0].is_running
     finally:
         pool.close()

@@ -52,6 +52,11 @@ class Check:
         self.waited_s = self.waits_s = 0.0
         self.known = Known()
         self.functions: dict[str, FloatEvidence] = {}
+        self.is_ready = False
+        self.begun: list[int] = []
+
+    def begin(self, plan: Plan, *, l2_bytes: int, reps: int) -> None:
+        self.begun.append(number_of(plan))
 
     def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
         judged = self._judge("first", plans)
@@ -92,7 +97,10 @@ class Pool:
 
     def compile(self, plans, capability, *, on_outcome, deadline, stop) -> list[CompileOutcome]:
         facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
-        return [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
+        found = [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
+        for number, outcome in enumerate(found):
+            on_outcome(number, outcome)
+        return found
 
 
 class Runner:
@@ -176,7 +184,7 @@ class Scene:
         )  # fmt: skip
         self.host = dict(host or {})
         pool = Pool(self.outcomes)
-        tuner.compile(tuner.candidates, pool, H200, None)
+        tuner.compile(tuner.candidates, pool, H200, None, warm_up)
         self.check.times = self.times
         if warm_up is not None:
             tuner.wait_for_baselines(warm_up, None)
