@@ -2,9 +2,9 @@
 
 python -m benchmarks.farm.one_tune -o OUT.json [--name CELL] [--plans N] [--processes LIST]
 
-``--processes`` are pairs as ``2x1``: so many compilers, and so many that check and time. Each tuning
-is in a process of its own without anything in a cache, whose workers have started; nothing is
-climbed to, so that all measure the same plans.
+``--processes`` are pairs as ``2x1``: so many compilers, and so many that check and time. Each
+tuning is in a process of its own without anything in a cache, whose workers have started; nothing
+is climbed to, so that all measure the same plans.
 """
 
 from __future__ import annotations

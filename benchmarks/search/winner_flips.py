@@ -2,9 +2,9 @@
 
 python -m benchmarks.search.winner_flips -o OUT.json [--plans N] [--seconds S] [--only NAMES]
 
-Each tuning checks and times every plan as any does; the second finds the kernels compiled. A flip is
-a winner of one tuning that takes more than 1 % or 5 % longer in the other than the winner there.
-Kernels of both are as they were checked: what fails in one tuning is left out.
+Each tuning checks and times every plan as any does; the second finds the kernels compiled. A flip
+is a winner of one tuning that takes more than 1 % or 5 % longer in the other than the winner there.
+What fails in one of them is left out.
 """
 
 from __future__ import annotations

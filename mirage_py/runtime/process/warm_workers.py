@@ -1,9 +1,9 @@
 """Compile workers, and the one that checks kernels on a GPU, that wait for the next tuning.
 
 A worker imports triton before it compiles anything, and what it compiles first takes longer than
-what comes after; one that checks imports torch and makes a GPU context. Who tunes one program after
-the other, as torch.compile does with the regions of a model, asks for workers that start at once and
-stay.
+what comes after; one that checks imports torch and makes a GPU context. Who tunes one program
+after the other, as torch.compile does with the regions of a model, asks for workers that start at
+once and stay.
 """
 
 from __future__ import annotations

@@ -249,6 +249,27 @@ def test_what_is_still_compiling_is_not_timed_and_not_forgotten(monkeypatch: pyt
     assert (winner(report), report.late) == ("compile_max_autotune", ())
 
 
+def test_what_has_compiled_is_tried_beside_the_others(monkeypatch: pytest.MonkeyPatch):
+    class Baselines:
+        seconds: ClassVar = {}
+        late = ()
+        is_done = False
+
+        def wait(self, most_s: float | None) -> float:
+            return 0.0
+
+    warm_up = Baselines()
+    scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 9.0 + n for n in range(4)}})
+    scene.outcomes = {1: CompileOutcome(reason=reason(Code.TIMED_OUT, "it hung"))}
+    scene.check.is_ready = True
+    # Where torch.compile chooses its kernels by timing them, nothing else runs.
+    scene.run(3, warm_up=warm_up)
+    assert not scene.check.begun
+    warm_up.is_done = True
+    assert winner(scene.run(3, warm_up=warm_up)) == "plan 0"
+    assert scene.check.begun == [0, 2]
+
+
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
     scene.check.known = Known(0.0625, {"random": 0.0, "large": 0.25})

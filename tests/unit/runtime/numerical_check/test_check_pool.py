@@ -1,0 +1,71 @@
+"""Checks that begin beside other work, and what becomes of them after the deadline."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from unit.runtime.tune.scene import PROGRAM, RIGHT, number_of, numbered
+
+from mirage_py.runtime.numerical_check import check_pool
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
+from mirage_py.runtime.process import executor
+from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.worker_process import Reply, Task
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.text.json_form import load_text
+from mirage_py.verify.numerical_check.check_strength import plain_evidence
+
+
+class Worker:
+    """Each check takes a second of a clock of its own; it waits for ``goes_on``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.checked: list[int] = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        monkeypatch.setattr(WorkerPool, "ask", self.answer)
+        monkeypatch.setattr(check_pool.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
+
+    def answer(self, _place: int, task: Task, _timeout_s: float) -> Reply:
+        if task["service"] == "prepare_check":
+            return Reply("done", dict.fromkeys(task["sets"], (1.0, 0.0)))
+        if task["service"] != "numerical_check":
+            return Reply("done", "a GPU")
+        plan: Any = load_text(task["plan"], "plan")
+        assert isinstance(plan, Plan)
+        assert self.goes_on.wait(600.0)
+        self.now += 1.0
+        self.checked.append(number_of(plan))
+        return Reply("done", {"evidence": plain_evidence(RIGHT)})
+
+
+def test_what_was_begun_is_not_done_again(monkeypatch: pytest.MonkeyPatch):
+    worker = Worker(monkeypatch)
+    plans = [numbered(n) for n in range(4)]
+    with NumericalCheck(PROGRAM, seed=0, device=0) as check:
+        check.begin(plans[2], l2_bytes=1, reps=3)
+        check.begin(plans[0], l2_bytes=1, reps=3)
+        trials = check.first(plans, l2_bytes=1, reps=3)
+    assert all(t.evidence is not None and t.evidence.passed for t in trials)
+    assert sorted(worker.checked) == [0, 1, 2, 3]
+
+
+def test_what_was_begun_waits_no_longer_than_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    worker = Worker(monkeypatch)
+    worker.goes_on.clear()
+    plans = [numbered(n) for n in range(6)]
+    with NumericalCheck(PROGRAM, seed=0, device=0) as check:
+        for plan in plans[:5]:
+            check.begin(plan, l2_bytes=1, reps=3)
+        worker.now = 10.0
+        worker.goes_on.set()
+        trials = check.first(plans, l2_bytes=1, reps=3, deadline=5.0)
+    # Two seconds are left for what has compiled, and what runs then comes to its end.
+    done = [n for n, t in enumerate(trials) if not t.skipped]
+    assert 2 <= len(done) < 6
+    assert sorted(worker.checked) == done
+    assert trials[5].skipped
