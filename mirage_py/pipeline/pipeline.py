@@ -30,7 +30,7 @@ from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified
-from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
+from mirage_py.pipeline.selection.time_budget import PLANS, USUAL_S, TimeBudget
 from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
@@ -94,7 +94,7 @@ def optimize(
     ``backend``, or of both, ``auto``, where CUDA kernels can be compiled.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (50 s
+    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (10 s
     or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
     so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
     search that was cut off goes on from its ``journal``, a file. Matmuls of float32 are as exact as
@@ -288,8 +288,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
-    count = plan_count(request.effort, request.budget)
-    ranked = rank_for(chosen, families, target, count, terms)
+    ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     safe = screen.found()
     traced(lambda: stages.safe_stage(safe, others))
     traced(lambda: stages.plans_stage(ranked))

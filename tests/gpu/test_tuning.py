@@ -93,7 +93,7 @@ def test_a_budget_is_kept():
         rms_plan(*SIZES, tiles=(16, n, k), dtype=DTYPE) for n in (16, 32, 64) for k in (32, 64, 128)
     ]
     given = baselines(program, effort="none")
-    # Each worker compiles two plans however late it is.
+    # Each worker compiles a plan however late it is.
     report = tune(program, plans, given, target=target, budget_s=0.01, compile_workers=1)
     assert report.best.timed
     assert any(m.reason and m.reason.code is Code.NOT_BEGUN for m in report.measured)
