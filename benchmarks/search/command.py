@@ -177,6 +177,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one search")
     parser.add_argument("--repeats", type=int, default=3, help="of what is fast")
     parser.add_argument("--programs", default="", help="examples such as lora, by comma")
+    parser.add_argument("--no-ablation", action="store_true", help="only the examples")
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs")
     parser.add_argument("--read", type=Path, help="a result file to read instead of measuring")
     parser.add_argument("--docs", action="store_true", help="write docs/notes/search_time.md")
@@ -187,6 +188,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"unknown program {', '.join(unknown)}; the programs are {', '.join(known)}")
     chosen.programs = names or (["softmax"] if chosen.quick else list(known))
     chosen.ablated = chosen.programs if chosen.quick else ABLATED
+    if chosen.no_ablation:
+        chosen.ablated = ()
     chosen.operators = (2,) if chosen.quick else OPERATORS
     return chosen
 

@@ -242,6 +242,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
 
     told = Told(request.progress, time_budget.end)
     told("searching")
+    searched_by = time_budget.searched_by()
     pool = SearchPool(executor, executor.places - executor.is_here, patience_s=_ALONE_S)
 
     def searched(
@@ -251,7 +252,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
             what,
             seed=request.seed,
             limits=replace(limits, max_kernels=max_kernels),
-            deadline=time_budget.searched_by,
+            deadline=searched_by,
             should_stop=request.should_stop,
             journal=kept_in,
             runner=pool,

@@ -12,10 +12,12 @@ PLANS = {"none": 8, "quick": 160, "full": 640}
 # best of the 16 plans that lead the ranking is at most 2.2 % slower than the best of all measured.
 USUAL_S = {"quick": 10.0, "full": 280.0}
 # By when the search, the ranking and the verification have to be over.
-_SEARCH_SHARE = 0.25
-_RANK_SHARE = 0.4
+_SEARCH_SHARE = 0.3
+_RANK_SHARE = 0.42
 _VERIFY_SHARE = 0.5
-# What verification gets even if search and ranking took longer, best families first.
+# What search and verification get even if what comes before them took longer: without a family all
+# else would be for nothing, and with an empty cache the back ends alone take a second to ask for.
+_LEAST_SEARCH_SHARE = 0.25
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1
@@ -38,10 +40,12 @@ class TimeBudget:
         """When all has to be over."""
         return None if self.seconds is None else self.started + self.seconds
 
-    @property
     def searched_by(self) -> float | None:
-        """When the search has to be over."""
-        return None if self.seconds is None else self.started + _SEARCH_SHARE * self.seconds
+        """When the search has to be over, which begins now."""
+        if self.seconds is None:
+            return None
+        least = _now() + _LEAST_SEARCH_SHARE * self.seconds
+        return max(self.started + _SEARCH_SHARE * self.seconds, least)
 
     @property
     def ranked_by(self) -> float | None:
