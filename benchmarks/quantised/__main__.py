@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.quantised.programs import COLUMNS, GROUP, NAMES, OUTPUTS, TILES, family, plan
+from benchmarks.quantised.programs import COLUMNS, GROUP, NAMES, OUTPUTS, TILES, Tiles, family, plan
 from benchmarks.quantised.timing import time_us
+from benchmarks.report.provenance import commit
 from mirage_py.errors import MirageError
 from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.ugraph.ir.plan import Plan
 
 _COLD_BYTES = 300 << 20
+_WORKERS = 8
+
+# The plans of a program at a count of rows.
+_Plans = Mapping[Tiles, Plan]
 
 
 def main() -> None:
@@ -21,20 +31,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantised", description=__doc__)
     parser.add_argument("--dry", action="store_true", help="emit every plan, without a GPU")
     parser.add_argument("--rows", type=int, nargs="+", default=[16, 4, 1])
+    parser.add_argument("--programs", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--peer", action="store_true", help="time torch.compile beside them")
+    parser.add_argument("-o", "--output", type=Path, help="a JSON file for the table")
     args = parser.parse_args()
-    for rows in args.rows:
-        for name in NAMES:
-            print(rows, name, *(_dry(name, rows) if args.dry else _measured(name, rows)), sep="; ")
+    cases = [(name, rows) for rows in args.rows for name in args.programs]
+    plans = {case: _plans(*case) for case in cases}
+    if args.dry:
+        for (name, rows), of_tiles in plans.items():
+            counts = [f"{t}: {len(emit_kernels(p))} kernel" for t, p in of_tiles.items()]
+            print(rows, name, *counts, sep="; ")
+        return
+    with CompilePool(_WORKERS) as pool:
+        major, minor = torch.cuda.get_device_capability()
+        pool.compile([p for found in plans.values() for p in found.values()], 10 * major + minor)
+    table = []
+    for (name, rows), of_tiles in plans.items():
+        for row in _measured(name, rows, of_tiles, args.peer):
+            table.append({"program": name, "rows": rows, **row})
+            print(*table[-1].values(), sep="; ", flush=True)
+    if args.output:
+        device = torch.cuda.get_device_name()
+        document = {"schema": 1, "commit": commit(), "device": device, "rows": table}
+        args.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def _dry(name: str, rows: int) -> list[str]:
+def _plans(name: str, rows: int) -> _Plans:
     ugraph = family(name, rows)
-    return [f"{t}: {len(emit_kernels(plan(ugraph, t)))} kernel" for t in TILES[name]]
+    return {t: plan(ugraph, t) for t in TILES[name]}
 
 
-def _measured(name: str, rows: int) -> list[str]:
-    """The fastest first: microseconds, tiles, relative error; then torch.compile."""
-    ugraph = family(name, rows)
+def _measured(name: str, rows: int, of_tiles: _Plans, has_peer: bool) -> Iterator[dict[str, Any]]:
+    """Of each plan its microseconds and its error against float32; then those of torch.compile."""
     x = torch.randn(rows, COLUMNS, device="cuda").bfloat16()
     weights = _weights(name)
     grouped = name.endswith("groups")
@@ -42,25 +70,27 @@ def _measured(name: str, rows: int) -> list[str]:
     scale = (torch.rand(shape, device="cuda") * 0.02).bfloat16()
     wanted = _eager(name, x.float(), weights[0], scale.float())
     named = {"X": x, "S": scale}
-    rows_of = []
-    for tiles in TILES[name]:
+    for tiles, planned in of_tiles.items():
+        row: dict[str, Any] = {"tiles": str(tiles)}
         try:
-            runner = PlanRunner(plan(ugraph, tiles))
+            runner = PlanRunner(planned)
 
             def call(w: torch.Tensor, runner: PlanRunner = runner) -> torch.Tensor:
-                inputs = (w if t.name == "W" else named[t.name] for t in ugraph.program.inputs)
-                found = runner(*inputs)
+                inputs = runner.plan.ugraph.program.inputs
+                found = runner(*(w if t.name == "W" else named[t.name] for t in inputs))
                 assert isinstance(found, torch.Tensor)
                 return found
 
-            error = float((call(weights[0]).float() - wanted).norm() / wanted.norm())
-            rows_of.append((time_us(call, weights), f"{tiles}, off by {error:.1e}"))
+            row["error"] = float((call(weights[0]).float() - wanted).norm() / wanted.norm())
+            row["us"] = time_us(call, weights)
         except MirageError as refused:
-            rows_of.append((float("inf"), f"{tiles}: {refused}"))
-    compiled = torch.compile(_eager)
-    peer = time_us(lambda w: compiled(name, x, w, scale), weights)
-    found = [f"{us:.1f} us {what}" for us, what in sorted(rows_of)]
-    return [*found, f"torch.compile {peer:.1f} us"]
+            row["refused"] = str(refused).splitlines()[0]
+        yield row
+    if has_peer:
+        torch.compiler.reset()
+        compiled = torch.compile(_eager)
+        peer = time_us(lambda w: compiled(name, x, w, scale), weights)
+        yield {"tiles": "torch.compile", "us": peer}
 
 
 def _weights(name: str) -> list[torch.Tensor]:

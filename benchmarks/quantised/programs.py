@@ -51,15 +51,23 @@ class Tiles:
     stages: int
 
 
-_WHOLE = (
-    Tiles(64, 512, 8, 3), Tiles(64, 256, 4, 4), Tiles(32, 512, 8, 3), Tiles(32, 256, 4, 4),
-    Tiles(16, 1024, 8, 2), Tiles(128, 256, 8, 3),
+# Of codes what a thread has under way matters, and how often the rows are read again.
+_BYTES = (
+    Tiles(64, 256, 4, 4), Tiles(64, 512, 8, 2), Tiles(128, 256, 8, 4), Tiles(128, 256, 4, 4),
+    Tiles(128, 128, 4, 6), Tiles(32, 256, 4, 3),
 )  # fmt: skip
-_OF_GROUPS = (Tiles(64, 1, 4, 4), Tiles(128, 1, 8, 4), Tiles(32, 1, 2, 6), Tiles(64, 1, 2, 6))
+_NIBBLES = (
+    Tiles(64, 256, 4, 3), Tiles(64, 128, 2, 6), Tiles(128, 256, 8, 4), Tiles(128, 128, 4, 6),
+    Tiles(128, 128, 2, 6), Tiles(128, 128, 4, 8), Tiles(32, 128, 2, 4),
+)  # fmt: skip
+_OF_GROUPS = (
+    Tiles(64, 1, 4, 8), Tiles(128, 1, 4, 8), Tiles(128, 1, 8, 8), Tiles(64, 1, 2, 8),
+    Tiles(32, 1, 2, 8),
+)  # fmt: skip
 TILES = {
     "bf16": (Tiles(128, 64, 4, 6), Tiles(64, 256, 4, 4)),
-    "int8": _WHOLE,
-    "int4": _WHOLE,
+    "int8": _BYTES,
+    "int4": _NIBBLES,
     "int8_groups": _OF_GROUPS,
     "int4_groups": _OF_GROUPS,
 }

@@ -4,16 +4,12 @@ iterations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
 from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
-from mirage_py.codegen.cuda.layout.code_operands import is_code
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.text.layout import Layout
-from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds, unmasked_stop
 from mirage_py.codegen.text.operator_text import atom
@@ -65,10 +61,9 @@ class LoopEmitter:
                 with out.indented(head):
                     self._iteration(number, dim, variable, (first, tile))
                 out.held_masks = ()
-            ahead = {} if is_pipelined or whole else self._codes_ahead(number, dim, first)
             start = f"{out.index_type} {variable} = {begin}" if begin else ""
             with out.indented(f"for ({start}; {variable} < {stop}; {variable} += {tile})"):
-                self._iteration(number, dim, variable, (first, tile), ahead, stop)
+                self._iteration(number, dim, variable, (first, tile))
             emitters.pipeline.end_loop(number)
             emitters.mma_pipelining.finish(f"{added(first, str(tile))} < {stop}")
         emitters.accumulators.finish(states)
@@ -98,52 +93,10 @@ class LoopEmitter:
         section, pipeline = self.block.sections[number], self.emitters.pipeline
         return section.loop is not None and any(map(pipeline.comes_early, section.nodes))
 
-    def _codes_ahead(self, number: int, dim: str, first: str) -> dict[int, Value]:
-        """Codes that go straight to registers are loaded one iteration ahead: those of the first
-        before the loop.
-        """
-        out, found = self.out, dict[int, Value]()
-        if not always_iterates(self.tiling, number):
-            return found
-        with out.scope():
-            out.starts[dim] = first
-            for load in self.block.sections[number].nodes:
-                node = self.block.nodes[load]
-                is_read = load in out.layouts.own and self.facts.reads_in_registers(load)
-                if node.op == "load" and is_read and dim in node.dims and is_code(self.facts, load):
-                    value = self.emitters.copies.loaded(load, out.layouts.own[load])
-                    if value.is_packed and value.words > 1:
-                        found[load] = value
-        return found
-
-    def _go_ahead(self, dim: str, ahead: Mapping[int, Value], after: str, stop: str) -> None:
-        """What has arrived is this iteration's; the next one's is on its way."""
-        out = self.out
-        for load, held in ahead.items():
-            now = replace(held, name=out.fresh(f"{held.name}_now"))
-            out.line(now.declaration())
-            out.line(f"hand_over({now.name}, {held.name});")
-            out.hold(load, now)
-        with out.indented(f"if ({after} < {stop})"):
-            start, out.starts[dim] = out.starts[dim], after
-            for load, held in ahead.items():
-                self.emitters.copies.loaded(load, held.layout, into=held)
-            out.starts[dim] = start
-
-    def _iteration(
-        self,
-        number: int,
-        dim: str,
-        variable: str,
-        bounds: tuple[str, int],
-        ahead: Mapping[int, Value] = MappingProxyType({}),
-        stop: str = "",
-    ) -> None:
+    def _iteration(self, number: int, dim: str, variable: str, bounds: tuple[str, int]) -> None:
         out, emitters = self.out, self.emitters
         with out.scope():
             out.starts[dim] = variable
-            if ahead:
-                self._go_ahead(dim, ahead, f"{variable} + {bounds[1]}", stop)
             emitters.mma_pipelining.begin_iteration(variable, bounds)
             emitters.pipeline.begin_iteration(number)
             self.text.emit(emitters.plan.phases[number])

@@ -1,5 +1,5 @@
 """Code operands: operands of a matmul that are computed from integers of a byte, as weights of four
-and eight bits are. They go from global memory straight to registers, 16 bytes at a time.
+and eight bits are. A thread loads those that it multiplies, 16 bytes at a time.
 
 The sum over K may go in any order, as long as both operands agree. So the bits of K change places:
 a thread holds neighbours in memory, of which an instruction takes some in each of its steps.
@@ -7,14 +7,66 @@ a thread holds neighbours in memory, of which an instruction takes some in each 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.fragments import Bits
-from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.layout.staging import vector_run
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 from mirage_py.ugraph.ir.dtypes import I8, U8
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 _ACCESS_BITS = 4
 _LANE_BITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateTile:
+    """A tile of codes in shared memory of which each thread reads what it has copied itself, so
+    that several iterations' loads are under way and hold no registers. ``layout`` is that of the
+    registers; neighbouring threads have neighbouring 16 bytes.
+    """
+
+    layout: Layout
+
+    @property
+    def pieces(self) -> Layout:
+        """The layout with a register for each copy of 16 bytes."""
+        return Layout(self.layout.registers[_ACCESS_BITS:], self.layout.lanes, self.layout.warps)
+
+    @property
+    def piece_step(self) -> int:
+        """Bytes from one copy of a thread to its next one."""
+        return 1 << _ACCESS_BITS + LANE_BITS + len(self.layout.warps)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.piece_step * self.pieces.register_count
+
+
+def private_tiles(
+    facts: BlockAnalysis, own: Mapping[int, Layout], depths: Mapping[int, int]
+) -> dict[int, PrivateTile]:
+    """The loads of codes that are copied ahead of a loop of several stages."""
+    found = {}
+    for load, layout in own.items():
+        node, section = facts.block.nodes[load], facts.section(load)
+        if node.op != "load" or not is_code(facts, load) or depths.get(section, 1) < 2:
+            continue
+        bits = layout.registers[:_ACCESS_BITS]
+        dim = bits[0][0] if bits else ""
+        is_wide = dim in node.dims and layout.register_run(dim) >= 1 << _ACCESS_BITS
+        moves = facts.block.sections[section].loop in node.dims
+        if (
+            is_wide
+            and moves
+            and vector_run(facts, load, dim, 1 << _ACCESS_BITS) == 1 << _ACCESS_BITS
+        ):
+            if facts.reads_in_registers(load):
+                found[load] = PrivateTile(layout)
+    return found
 
 
 def is_code(facts: BlockAnalysis, load: int) -> bool:
@@ -49,6 +101,12 @@ def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
     lanes = side_by_side[_ACCESS_BITS : _ACCESS_BITS + _LANE_BITS]
     rest = tuple(b for b in inner if b not in (*held, *lanes))
     return (held[0], *lanes, *held[1:], *rest)
+
+
+def outside_pieces(facts: BlockAnalysis, load: int, inner: Bits) -> Bits:
+    """The bits of K that are neither in a thread's access of 16 bytes nor of its lane."""
+    inside = contiguous(facts, load, inner)[: _ACCESS_BITS + _LANE_BITS]
+    return tuple(b for b in inner if b not in inside and b[0] in facts.live(load))
 
 
 def contiguous(facts: BlockAnalysis, load: int, inner: Bits) -> Bits:

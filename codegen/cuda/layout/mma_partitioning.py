@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
-from mirage_py.codegen.cuda.layout.code_operands import code_load, permuted
+from mirage_py.codegen.cuda.layout.code_operands import code_load, outside_pieces, permuted
 from mirage_py.codegen.cuda.layout.fragments import (
     BYTE,
     FMA,
@@ -26,8 +26,9 @@ from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Registers of a result up to which every warp may have all of its rows and columns, and a share of
-# the inner positions.
+# the inner positions; of one with codes, so that no two warps read the same of the other operand.
 _MOST_PARTS = 32
+_MOST_PARTS_OF_CODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ def partition_mma(
     kind = mma_kind(facts, number, options)
     in_parts = _may_be_in_parts(facts, number)
     coded = _coded(facts, (left, right), shape) if kind == HALF else None
-    groups = None
+    groups, of_warps = None, shape.inner[kind.inner :]
     if coded is not None:
-        shape = coded
+        shape, of_warps = coded
     else:
         groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
         if groups is None and kind == BYTE:
@@ -98,21 +99,28 @@ def partition_mma(
                 "operands in memory whose contiguous axis is the summed one",
                 repair='use backend="triton", or store the weights as [N, K]',
             )
-    warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
+    most = _MOST_PARTS if coded is None else _MOST_PARTS_OF_CODES
+    warps = groups or _warps(facts, number, options, (kind, shape, of_warps, most), given)
     found = fragments(kind, shape, warps)
     return MmaPartition(
         left, right, facts.dtypes[left], found, groups is not None, coded is not None
     )
 
 
-def _coded(facts: BlockAnalysis, operands: Sequence[int], shape: Shape) -> Shape | None:
-    """The shape with the bits of K as an operand of codes is read; None without such an operand."""
+def _coded(
+    facts: BlockAnalysis, operands: Sequence[int], shape: Shape
+) -> tuple[Shape, Bits] | None:
+    """The shape with the bits of K as an operand of codes is read, and those of them that warps may
+    share out; None without such an operand.
+    """
     loads = [code_load(facts, facts.root(a)) for a in operands]
     known = [load for load in loads if load is not None]
     if len(known) != 1:
         return None
     inner = permuted(facts, known[0], shape.inner)
-    return None if inner is None else replace(shape, inner=inner)
+    if inner is None:
+        return None
+    return replace(shape, inner=inner), outside_pieces(facts, known[0], inner)
 
 
 def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:
@@ -131,19 +139,19 @@ def _warps(
     facts: BlockAnalysis,
     number: int,
     options: LaunchConfig,
-    kind: Kind,
-    shape: Shape,
+    found: tuple[Kind, Shape, Bits, int],
     given: tuple[Bit | None, ...] | None,
 ) -> tuple[Bit | None, ...]:
     count = (options.num_warps - 1).bit_length()
-    sides = (shape.rows[kind.rows :], shape.columns[kind.columns :], shape.inner[kind.inner :])
+    kind, shape, inner, most = found
+    sides = (shape.rows[kind.rows :], shape.columns[kind.columns :], inner)
     free = [b for side in sides for b in side]
     if given is not None and any(b in free for b in given):
         return tuple(b if b in free else None for b in given)
     if options.warp_grid:
         return _as_asked(options.warp_grid, sides, count)
     registers = (1 << len(shape.rows) + len(shape.columns)) // 32
-    return _by_rule(sides, count, registers, _may_be_in_parts(facts, number))
+    return _by_rule(sides, count, registers <= most, _may_be_in_parts(facts, number))
 
 
 def _may_be_in_parts(facts: BlockAnalysis, number: int) -> bool:
@@ -158,7 +166,7 @@ def _as_asked(counts: Sequence[int], sides: Sequence[Bits], count: int) -> tuple
 
 
 def _by_rule(
-    sides: Sequence[Bits], count: int, registers: int, may_be_in_parts: bool
+    sides: Sequence[Bits], count: int, is_small: bool, may_be_in_parts: bool
 ) -> tuple[Bit | None, ...]:
     """Rows, then columns, then inner positions; inner positions first where the result is so small
     that every warp can hold all of it.
@@ -166,7 +174,7 @@ def _by_rule(
     rows, columns, inner = sides
     order = [rows, columns]
     if may_be_in_parts:
-        order = [inner, *order] if registers <= _MOST_PARTS else [*order, inner]
+        order = [inner, *order] if is_small else [*order, inner]
     bits: list[Bit | None] = []
     for side in order:
         bits += _top(side, count - len(bits))

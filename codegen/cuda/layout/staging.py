@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
-from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length
+from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length, steps_along
+from mirage_py.ugraph.ir.index import const
 
 # Bytes of the narrowest asynchronous copy.
 _LEAST_COPY_BYTES = 4
@@ -76,9 +77,42 @@ def _staged(facts: BlockAnalysis, load: int) -> Staged:
     dims, extents = facts.live(load), facts.extents(load)
     runs = {d: vector_run(facts, load, d, extents[d]) for d in dims}
     first = max(dims, key=lambda d: (runs[d], dims.index(d)))
-    rows = bits_of(tuple(d for d in dims if d != first), extents)
-    tile = SharedTile(bits_of((first,), extents), rows, tensor.dtype.bytes)
-    return Staged(load, tile, runs[first])
+    along, vector = _side_by_side(facts, load, first, runs[first])
+    rows = bits_of(tuple(d for d in dims if d not in along), extents)
+    tile = SharedTile(bits_of(along, extents), rows, tensor.dtype.bytes)
+    return Staged(load, tile, vector)
+
+
+def _side_by_side(
+    facts: BlockAnalysis, load: int, first: str, run: int
+) -> tuple[tuple[str, ...], int]:
+    """The dimensions of a tile's rows, the contiguous one last, and the elements of an access: where
+    an index is like 2 j + c, all of c and j are neighbours.
+    """
+    access = facts.block.nodes[load].access
+    tensor, extents = facts.tensors[access.tensor], facts.extents(load)
+    along, count = (first,), extents[first]
+    limit = ALIGNMENT_BYTES // tensor.dtype.bytes
+    at = next((n for n, e in enumerate(access.index) if first in e.dims()), None)
+    if at is None or count != facts.program.sizes[first] or count > limit:
+        return along, run
+    zero = access.index[at].substitute({first: const(0)})
+    index = (*access.index[:at], zero, *access.index[at + 1 :])
+    for dim in facts.live(load):
+        if (
+            dim == first
+            or dim not in zero.dims()
+            or facts.tiling.has_tail(dim, facts.section(load))
+        ):
+            continue
+        most = min(limit // count, extents[dim])
+        step, multiple = steps_along(zero, dim, most)
+        others = (e for n, e in enumerate(index) if n != at)
+        strides = [s for n, s in enumerate(tensor.element_strides) if n != at]
+        rows = all(s % limit == 0 or not e.dims() for e, s in zip(others, strides, strict=True))
+        if step == count and multiple % (count * most) == 0 and rows and run == count:
+            return (dim, first), count * most
+    return along, run
 
 
 def staged_tile(facts: BlockAnalysis, load: int) -> SharedTile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES
+from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
@@ -33,6 +33,7 @@ class Pipeline:
         self.plan = emission.plan
         self.copies = copies
         self.staged = emission.plan.staged
+        self.private = emission.plan.private
         self.depths = emission.plan.depths
         # Tiles of straight code: the buffer of each, and how many groups had been committed then.
         self._buffers: dict[int, str] = {}
@@ -135,7 +136,7 @@ class Pipeline:
         """Before a loop: rings of buffers, and the copies that run ahead."""
         out, depth = self.out, self.depths[section]
         first, stop, tile = bounds
-        loads = [n for n in nodes if n in self.staged]
+        loads = self._copied(nodes)
         self._rings = {}
         self._now = {}
         self._loop = (first, stop, "", tile)
@@ -165,7 +166,7 @@ class Pipeline:
         for.
         """
         facts, depth = self.out.facts, self.depths[section]
-        loads = [n for n in facts.block.sections[section].nodes if n in self.staged]
+        loads = self._copied(facts.block.sections[section].nodes)
         early = [n for n in loads if self.comes_early(n)]
         if depth == 1 or not early:
             return
@@ -180,13 +181,37 @@ class Pipeline:
         something older may be.
         """
         staged = self.staged.get(load)
-        if staged is None or not staged.is_asynchronous or staged.copy_bytes != _PAST_L1:
+        is_past = staged is not None and staged.copy_bytes == _PAST_L1
+        if not is_past and load not in self.private:
             return False
         tensors = self.out.facts.block.nodes[load].access.tensors
         return all(t in self.out.options.constants for t in tensors)
 
+    def _copied(self, nodes: Sequence[int]) -> list[int]:
+        """The loads through shared memory; codes, which come from far and are many, first."""
+        private = [n for n in nodes if n in self.private]
+        return [*private, *(n for n in nodes if n in self.staged)]
+
     def _made_rings(self, loads: Sequence[int], depth: int) -> dict[int, str]:
-        return {n: self._buffer(self.staged[n], depth) for n in loads}
+        made = {}
+        for load in loads:
+            if load in self.private:
+                made[load] = self._private_ring(load, depth)
+            else:
+                made[load] = self._buffer(self.staged[load], depth)
+        return made
+
+    def _private_ring(self, load: int, depth: int) -> str:
+        out, size = self.out, self.private[load].size_bytes
+        access = out.facts.block.nodes[load].access
+        out.comment(f"{access}: {depth} buffers, each {size} bytes; a thread's own are read by it")
+        name = out.fresh(f"{out.names[load]}s")
+        return out.memory.new(name, size * depth, PIECE_BYTES, "unsigned char")
+
+    def _ring_step(self, load: int) -> int:
+        """Bytes from one stage of a ring to the next."""
+        private = self.private.get(load)
+        return self.staged[load].tile.size_bytes if private is None else private.size_bytes
 
     def _copy_function(
         self, stem: str, dim: str, loads: Sequence[int], rings: Mapping[int, str] | None = None
@@ -199,9 +224,12 @@ class Pipeline:
         with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
             out.starts[dim] = start
             for load in loads:
-                size = self.staged[load].tile.size_bytes
-                place = rings[load] if depth == 1 else f"{rings[load]} + stage * {size}"
-                self.copies.issue(self.staged[load], place)
+                step = self._ring_step(load)
+                place = rings[load] if depth == 1 else f"{rings[load]} + stage * {step}"
+                if load in self.private:
+                    self.copies.issue_private(load, self.private[load], place)
+                else:
+                    self.copies.issue(self.staged[load], place)
         return copy
 
     def _both(self, first: str, second: str) -> str:
@@ -264,13 +292,17 @@ class Pipeline:
             out.line(f"if ({ahead} < {stop}) {copy}({ahead}, {stage});")
             out.line("cp_async_commit();")
         for load, ring in self._rings.items():
-            size = self.staged[load].tile.size_bytes
+            step = self._ring_step(load)
             if depth == 1:
                 self._now[load] = ring
                 continue
             name = out.fresh(f"{out.names[load]}_now")
-            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {step};")
             self._now[load] = name
+        for load in self._rings:
+            if load in self.private:
+                private = self.private[load]
+                out.hold(load, self.copies.read_private(load, private, self.tile_at(load)))
 
     def end_loop(self, section: int) -> None:
         """After the last iteration of a loop, whose early matmuls are done."""

@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.analysis.row_reductions import (
     with_row_reductions,
 )
 from mirage_py.codegen.cuda.cluster.cluster_cut import cluster_plan
+from mirage_py.codegen.cuda.layout.code_operands import PrivateTile, private_tiles
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.layout.staging import Staged, received_loads, staged_loads
@@ -61,7 +62,8 @@ class KernelPlan:
     """``pointers`` are the tensors among the parameters. ``depths``: the stages of each section
     with a loop; ``live``: what of its loop each section visits. ``staged``: the loads that go
     through shared memory, ``received`` those among them that other blocks of the cluster send, and
-    ``row_reductions`` those that producer warps compute. ``overwritten``: matmuls by wgmma whose
+    ``row_reductions`` those that producer warps compute. ``private``: the loads that each thread
+    copies to shared memory for itself. ``overwritten``: matmuls by wgmma whose
     left operand is copied in each iteration. ``phases``: the nodes of each section, from barrier to
     barrier. ``promotions``: by the first node of a phase, its matmul in slices.
     """
@@ -74,6 +76,7 @@ class KernelPlan:
     live: tuple[UnmaskedRange, ...]
     staged: Mapping[int, Staged]
     received: Mapping[int, Staged]
+    private: Mapping[int, PrivateTile]
     row_reductions: Mapping[int, RowReduction]
     layouts: Layouts
     pipeline: PipelinePlan
@@ -131,9 +134,11 @@ class KernelPlan:
     @property
     def ring_bytes(self) -> int:
         """Shared memory of the stages of a loop, of the one that takes most."""
-        sections, staged = self.facts.block.sections, self.staged
+        sections = self.facts.block.sections
+        sizes = {n: staged.tile.size_bytes for n, staged in self.staged.items()}
+        sizes |= {n: tile.size_bytes for n, tile in self.private.items()}
         rings = (
-            sum(staged[n].tile.size_bytes * depth for n in sections[number].nodes if n in staged)
+            sum(sizes.get(n, 0) * depth for n in sections[number].nodes)
             for number, depth in self.depths.items()
         )
         return max(rings, default=0)
@@ -165,7 +170,9 @@ def plan_kernel(
     if options.thread_graphs:
         layouts = replace(layouts, own_shifts=own_shifts(facts, layouts, staged))
     rows = {row.load: row for row in made.sums}
-    pipeline = plan_pipeline(facts, layouts, staged, options, rows)
+    private = private_tiles(facts, layouts.own, depths)
+    alone = {facts.section(n): None for n in private}
+    pipeline = plan_pipeline(facts, layouts, staged, options, rows, alone)
     _refuse_row_reductions(facts, staged, rows, pipeline)
     operands = operand_sources(facts, layouts, options)
     _refuse_float8(facts, operands)
@@ -190,6 +197,7 @@ def plan_kernel(
         live=tuple(unmasked_range(facts.tiling, n) for n in range(len(sections))),
         staged=staged,
         received=received,
+        private=private,
         row_reductions=rows,
         layouts=layouts,
         pipeline=pipeline,

@@ -133,15 +133,17 @@ def plan_pipeline(
     staged: Mapping[int, Staged],
     options: LaunchConfig,
     computed: Collection[int],
+    by_threads: Collection[int] = (),
 ) -> PipelinePlan:
     """Tiles by cp.async, or by TMA where the options ask for it. ``computed`` are the loads whose
-    tiles producer warps compute.
+    tiles producer warps compute, ``by_threads`` the sections whose threads copy for themselves.
     """
     loops: dict[int, tuple[int, ...]] = {}
     boxes: dict[int, Box] = {}
     if options.uses_tma and options.arch is Arch.SM_90A:
         boxes = {n: box for n, s in staged.items() if (box := tma_box(facts, s)) is not None}
-        loops = _tma_loops(facts, staged, boxes)
+        found = _tma_loops(facts, staged, boxes)
+        loops = {n: loads for n, loads in found.items() if n not in by_threads}
     if not loops:
         return PipelinePlan(WarpRoles(options.num_warps))
     has_producer = _may_have_producer(facts, staged, options, len(loops))

@@ -54,7 +54,11 @@ __device__ __forceinline__ unsigned join_halves(unsigned a, unsigned b, bool a_h
 // a - b, of two halves each.
 __device__ __forceinline__ unsigned sub_bf16x2(unsigned a, unsigned b) {
     unsigned d;
+#if __CUDA_ARCH__ >= 900
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#else
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80u), "r"(b ^ 0x80008000u));
+#endif
     return d;
 }
 
@@ -65,40 +69,45 @@ __device__ __forceinline__ unsigned sub_f16x2(unsigned a, unsigned b) {
     return d;
 }
 
+// (a & mask) | bits, in one instruction.
+__device__ __forceinline__ unsigned masked_with(unsigned a, unsigned mask, unsigned bits) {
+    unsigned d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(bits));
+    return d;
+}
+
 // The codes of four bytes less a zero point: low and high ones of the first two, then of the others.
 // Below the significand of 128 they are what is added to it; `zero` is 128 more than the zero point.
 __device__ __forceinline__ void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
-    const unsigned low = bytes & 0x0f0f0f0fu, high = bytes >> 4 & 0x0f0f0f0fu;
-    d[0] = sub_bf16x2(__byte_perm(low, 0x43434343u, 0x4140), zero);
-    d[1] = sub_bf16x2(__byte_perm(high, 0x43434343u, 0x4140), zero);
-    d[2] = sub_bf16x2(__byte_perm(low, 0x43434343u, 0x4342), zero);
-    d[3] = sub_bf16x2(__byte_perm(high, 0x43434343u, 0x4342), zero);
+    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
+    d[0] = sub_bf16x2(masked_with(first, 0x000f000fu, 0x43004300u), zero);
+    d[1] = sub_bf16x2(masked_with(first >> 4, 0x000f000fu, 0x43004300u), zero);
+    d[2] = sub_bf16x2(masked_with(second, 0x000f000fu, 0x43004300u), zero);
+    d[3] = sub_bf16x2(masked_with(second >> 4, 0x000f000fu, 0x43004300u), zero);
 }
 
 // The same, below the significand of 1024.
 __device__ __forceinline__ void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
-    const unsigned low = bytes & 0x0f0f0f0fu, high = bytes >> 4 & 0x0f0f0f0fu;
-    d[0] = sub_f16x2(__byte_perm(low, 0x64646464u, 0x4140), zero);
-    d[1] = sub_f16x2(__byte_perm(high, 0x64646464u, 0x4140), zero);
-    d[2] = sub_f16x2(__byte_perm(low, 0x64646464u, 0x4342), zero);
-    d[3] = sub_f16x2(__byte_perm(high, 0x64646464u, 0x4342), zero);
+    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
+    d[0] = sub_f16x2(masked_with(first, 0x000f000fu, 0x64006400u), zero);
+    d[1] = sub_f16x2(masked_with(first >> 4, 0x000f000fu, 0x64006400u), zero);
+    d[2] = sub_f16x2(masked_with(second, 0x000f000fu, 0x64006400u), zero);
+    d[3] = sub_f16x2(masked_with(second >> 4, 0x000f000fu, 0x64006400u), zero);
 }
 
-// A signed byte, moved by 128, below the significand of 2^23.
-__device__ __forceinline__ float code_i8(unsigned moved, unsigned which) {
-    return __int_as_float(__byte_perm(moved, 0x4b000000u, 0x7440u + which)) - 8388736.0f;
-}
-
-// Four signed bytes.
+// Four signed bytes. The low seven bits are the significand of 128, and the sign is what makes 256
+// of another 128: their difference is exact.
 __device__ __forceinline__ void codes_i8_bf16(unsigned* d, unsigned bytes) {
-    const unsigned moved = bytes ^ 0x80808080u;
-    d[0] = pack_bf16(code_i8(moved, 0), code_i8(moved, 1));
-    d[1] = pack_bf16(code_i8(moved, 2), code_i8(moved, 3));
+    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
+    d[0] = sub_bf16x2(masked_with(first, 0x007f007fu, 0x43004300u),
+                      masked_with(first, 0x00800080u, 0x43004300u));
+    d[1] = sub_bf16x2(masked_with(second, 0x007f007fu, 0x43004300u),
+                      masked_with(second, 0x00800080u, 0x43004300u));
 }
 
-// Four signed bytes.
+// Four signed bytes, moved by 128, below the significand of 1024.
 __device__ __forceinline__ void codes_i8_f16(unsigned* d, unsigned bytes) {
     const unsigned moved = bytes ^ 0x80808080u;
-    d[0] = pack_f16(code_i8(moved, 0), code_i8(moved, 1));
-    d[1] = pack_f16(code_i8(moved, 2), code_i8(moved, 3));
+    d[0] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4140), 0x64806480u);
+    d[1] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4342), 0x64806480u);
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import copied
+from mirage_py.codegen.cuda.layout.code_operands import PrivateTile
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
 from mirage_py.codegen.cuda.text.c_text import added, index_text, predicate_text
@@ -111,33 +113,37 @@ class Copies:
         load: int,
         target: Layout,
         only: str = "",
-        into: Value | None = None,
         *,
         past_l1: bool = False,
     ) -> Value:
-        """A load straight into registers, maybe those of ``into``; ``only`` is the C condition of
-        the threads that do. ``past_l1``: of what ``streams``.
+        """A load straight into registers; ``only`` is the C condition of the threads that do.
+        ``past_l1``: of what ``streams``.
         """
         out, facts = self.out, self.facts
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
         vector = vector_of(facts, load, target)
         is_packed = (dtype.is_half and vector > 1) or (not dtype.is_float and vector > 2)
-        value = into or Value(out.value_name(load), target, dtype, is_packed)
+        value = Value(out.value_name(load), target, dtype, is_packed)
         layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
-        if into is None:
-            out.line(f"{value.declaration()}  // {node.access}")
+        out.line(f"{value.declaration()}  // {node.access}")
         count = target.register_count // vector
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
-            inside = out.in_range(facts.live(load), facts.section(load), layouts)
-            if load in self.conditions:
-                condition = predicate_text(self.conditions[load], out.positions(layouts))
-                inside = f"{inside} && {condition}" if inside else condition
+            inside = self._inside(load, layouts)
             place = f"{node.access.tensor} + {self.offset(node, layouts, facts.section(load))}"
             tensor = node.access.tensor
             self._load_line(value, i, place, vector, inside, tensor, past_l1=past_l1)
         return value
+
+    def _inside(self, load: int, layouts: dict[str, Layout]) -> str:
+        """The C condition under which a load reads its tensor; empty: everywhere."""
+        facts = self.facts
+        inside = self.out.in_range(facts.live(load), facts.section(load), layouts)
+        if load not in self.conditions:
+            return inside
+        condition = predicate_text(self.conditions[load], self.out.positions(layouts))
+        return f"{inside} && {condition}" if inside else condition
 
     def _load_line(
         self,
@@ -201,6 +207,37 @@ class Copies:
                 read = f"{inside} ? {read} : ({kind})0" if inside else read
                 out.line(f"*reinterpret_cast<{kind}*>({to}) = {read};")
 
+    def issue_private(self, load: int, tile: PrivateTile, buffer: str) -> None:
+        """Start the copies of what each thread reads of a tile."""
+        out, facts = self.out, self.facts
+        node, section = facts.block.nodes[load], facts.section(load)
+        with out.unrolled("i", tile.pieces.register_count) as i:
+            layouts = {i: tile.pieces}
+            inside = self._inside(load, layouts) or "true"
+            source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
+            copy = "cp_async_16"
+            if node.access.tensor in out.options.evict_first:
+                copy = "cp_async_16_evict_first"
+            out.line(f"{copy}({self._private_place(tile, buffer, i)}, {source}, {inside});")
+
+    def read_private(self, load: int, tile: PrivateTile, buffer: str) -> Value:
+        """What a thread has copied for itself, in registers."""
+        out = self.out
+        value = Value(out.value_name(load), tile.layout, self.facts.dtypes[load], is_packed=True)
+        out.line(f"{value.declaration()}  // {self.facts.block.nodes[load].access}")
+        with out.unrolled("i", tile.pieces.register_count) as i:
+            place = self._private_place(tile, buffer, i)
+            to = value.word("0" if i == "0" else f"4 * {i}")
+            out.line(
+                f"*reinterpret_cast<uint4*>(&{to}) = *reinterpret_cast<const uint4*>({place});"
+            )
+        return value
+
+    def _private_place(self, tile: PrivateTile, buffer: str, i: str) -> str:
+        thread = self.out.interned("private_at", "(lane << 4) + (warp << 9)")
+        step = "" if i == "0" else f"{i} * {tile.piece_step}"
+        return added(*(part for part in (buffer, thread, step) if part))
+
     def tile_offset(self, tile: SharedTile, layouts: dict[str, Layout]) -> str:
         """Bytes from a tile's first to the element that layouts point to."""
         thread, registers, piece = tile.offset(layouts, self.out.interned)
@@ -229,9 +266,9 @@ class Copies:
         if matrix is not None:
             return self._matrices(tile, dtype, buffer, target, name, steps, matrix)
         out = self.out
-        vector = 1
-        if target.registers and target.registers[0][0] == tile.dim:
-            vector = min(target.register_run(tile.dim), 16 // tile.element_bytes)
+        pairs = zip(target.registers, tile.columns, strict=False)
+        run = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        vector = min(1 << run, 16 // tile.element_bytes)
         packed = dtype.is_half and vector > 1
         value = Value(name, target, dtype, packed)
         out.line(value.declaration())
