@@ -18,6 +18,7 @@ from mirage_py.ugraph.ir.dtypes import I8, U8
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 _ACCESS_BITS = 4
+_ACCESS = 1 << _ACCESS_BITS
 _LANE_BITS = 2
 
 
@@ -57,15 +58,11 @@ def private_tiles(
             continue
         bits = layout.registers[:_ACCESS_BITS]
         dim = bits[0][0] if bits else ""
-        is_wide = dim in node.dims and layout.register_run(dim) >= 1 << _ACCESS_BITS
+        run = layout.register_run(dim) if dim in node.dims else 1
+        is_wide = run >= _ACCESS and vector_run(facts, load, dim, _ACCESS) == _ACCESS
         moves = facts.block.sections[section].loop in node.dims
-        if (
-            is_wide
-            and moves
-            and vector_run(facts, load, dim, 1 << _ACCESS_BITS) == 1 << _ACCESS_BITS
-        ):
-            if facts.reads_in_registers(load):
-                found[load] = PrivateTile(layout)
+        if is_wide and moves and facts.reads_in_registers(load):
+            found[load] = PrivateTile(layout)
     return found
 
 

@@ -86,8 +86,8 @@ def _staged(facts: BlockAnalysis, load: int) -> Staged:
 def _side_by_side(
     facts: BlockAnalysis, load: int, first: str, run: int
 ) -> tuple[tuple[str, ...], int]:
-    """The dimensions of a tile's rows, the contiguous one last, and the elements of an access: where
-    an index is like 2 j + c, all of c and j are neighbours.
+    """The dimensions along a tile's rows, the contiguous one last, and the elements of an access:
+    where an index is like 2 j + c, all of c and j are neighbours.
     """
     access = facts.block.nodes[load].access
     tensor, extents = facts.tensors[access.tensor], facts.extents(load)

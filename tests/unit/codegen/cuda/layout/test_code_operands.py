@@ -42,8 +42,10 @@ PROGRAMS = {
 }
 
 
-def plan_of(text: str, half: str) -> Plan:
-    options = LaunchConfig(num_warps=2, reversed_axes=True, arch=Arch.SM_90A)
+def plan_of(text: str, half: str, stages: int = 1) -> Plan:
+    options = LaunchConfig(
+        num_warps=2, num_stages=(stages,), reversed_axes=True, arch=Arch.SM_90A
+    )
     plan = naive_plan(parse(text.replace("HALF", half)), {"n": 32}, options)
     return replace(plan, backend="cuda")
 
@@ -60,8 +62,12 @@ def test_bytes_are_taken_apart_in_registers(name: str):
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ["signed bytes", "each less a zero point"])
-def test_whole_numbers_are_exact(name: str):
-    plan = plan_of(PROGRAMS[name][1], "bf16")
+def test_whole_numbers_are_exact_copied_ahead(name: str):
+    plan = plan_of(PROGRAMS[name][1].replace("J = 128", "J = 448"), "bf16", stages=3)
+    (kernel,) = emit_cuda(plan)
+    assert "cp_async_16(w_tiles + stage" in kernel.source
+    # X too, whichever way its index is made.
+    assert "cp_async_4(" not in kernel.source
     draw = np.random.default_rng(3)
     arrays = {
         t.name: draw.integers(
