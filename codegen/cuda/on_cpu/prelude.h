@@ -113,6 +113,7 @@ inline unsigned sub_bf16x2(unsigned a, unsigned b) {
 inline unsigned sub_f16x2(unsigned a, unsigned b) {
     return pack_f16(low_f16(a) - low_f16(b), high_f16(a) - high_f16(b));
 }
+inline unsigned masked_with(unsigned a, unsigned mask, unsigned bits) { return (a & mask) | bits; }
 inline void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
     const float z = low_bf16(zero) - 128.0f;
     for (int n = 0; n < 4; ++n) {

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cuda_plans import cuda_plan, kernel_of
 from naive import naive_plan
 
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
@@ -42,10 +43,59 @@ PROGRAMS = {
 }
 
 
-def plan_of(text: str, half: str, stages: int = 1) -> Plan:
-    options = LaunchConfig(
-        num_warps=2, num_stages=(stages,), reversed_axes=True, arch=Arch.SM_90A
-    )
+LOOPS = {
+    "signed bytes": (
+        """
+        B = 16, J = 448, N = 64
+        X[B, J] : bf16, W[N, J] : i8
+        Y[b, n] : f32 = sum[j](X[b, j] * W[n, j])
+        """,
+        """
+        kernel codes {
+          grid n by 32, b by 16
+          loop j by 128 {
+            %0 = load X[b, j]
+            %1 = load W[n, j]
+            %2 = matmul[j] %0, %1 : [b, n]
+            %3 = accum_sum %2 : [b, n]
+          }
+          store Y[b, n] = %3
+        }
+        """,
+    ),
+    "nibbles": (
+        f"""
+        B = 16, J = 384, N = 64
+        X[B, 2 * J] : bf16, W[N, J] : u8
+        index c < 2
+        Y[b, n] : f32 = sum[j, c](X[b, 2 * j + c] * (where(c < 1, {LOW}, {HIGH}) - 8))
+        """,
+        """
+        kernel codes {
+          grid n by 32, b by 16
+          %0 = mask (c < 1)
+          %1 = const 15.0
+          %2 = const 4.0
+          %3 = const 8.0
+          loop j by 128 {
+            %4 = load X[b, j * 2 + c]
+            %5 = load W[n, j]
+            %6 = bit_and %5, %1 : [n, j]
+            %7 = shift_right %5, %2 : [n, j]
+            %8 = where %0, %6, %7 : [n, j, c]
+            %9 = sub %8, %3 : [n, j, c]
+            %10 = matmul[j, c] %4, %9 : [b, n]
+            %11 = accum_sum %10 : [b, n]
+          }
+          store Y[b, n] = %11
+        }
+        """,
+    ),
+}
+
+
+def plan_of(text: str, half: str) -> Plan:
+    options = LaunchConfig(num_warps=2, reversed_axes=True, arch=Arch.SM_90A)
     plan = naive_plan(parse(text.replace("HALF", half)), {"n": 32}, options)
     return replace(plan, backend="cuda")
 
@@ -62,12 +112,23 @@ def test_bytes_are_taken_apart_in_registers(name: str):
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ["signed bytes", "each less a zero point"])
-def test_whole_numbers_are_exact_copied_ahead(name: str):
-    plan = plan_of(PROGRAMS[name][1].replace("J = 128", "J = 448"), "bf16", stages=3)
-    (kernel,) = emit_cuda(plan)
-    assert "cp_async_16(w_tiles + stage" in kernel.source
-    # X too, whichever way its index is made.
-    assert "cp_async_4(" not in kernel.source
+def test_whole_numbers_are_exact(name: str):
+    plan = plan_of(PROGRAMS[name][1], "bf16")
+    assert_exact(plan)
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("kind", LOOPS)
+def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: str):
+    program, kernel = LOOPS[kind]
+    plan = cuda_plan(program, kernel, 3, **{"evict:W": "evict_first", "axes": "reversed"})
+    source = kernel_of(plan).source
+    assert "cp_async_16_evict_first(w_tiles + stage * " in source
+    assert "cp_async_16(x_tiles + stage * " in source
+    assert_exact(plan)
+
+
+def assert_exact(plan: Plan) -> None:
     draw = np.random.default_rng(3)
     arrays = {
         t.name: draw.integers(

@@ -36,7 +36,8 @@ CALLS_80 = """
     codes_u4_bf16(r, r[0], 0x43084308u);
     codes_i8_f16(r, r[0]);
     codes_i8_bf16(r, r[1]);
-    f[3] = code_i8(r[0], 1) + nearest_e4m3(x);
+    f[3] = nearest_e4m3(x);
+    r[0] = masked_with(r[0], 15u, 64u);
     r[1] = join_halves(sub_f16x2(r[0], r[1]), sub_bf16x2(r[0], r[1]), true, x > 1.0f);
     f[1] = exp2_fast(x) + exp_fast(x) + rsqrt_fast(x) + max_nan(x, f[0]);
     named_arrive(1, 64);
@@ -45,6 +46,7 @@ CALLS_80 = """
     r[3] = shuffle_xor(r[3], 2);
     swap_with_lane(r[0], r[1], 2);
     uint4 u = load_16_evict_first(in);
+    cp_async_16_evict_first(shared, in, true);
     u.x += load_8_evict_first(in).y + load_4_evict_first(in);
     u.y += static_cast<unsigned>(evict_first_policy());
     store_16_evict_first(out, u);
