@@ -112,7 +112,8 @@ def too_large(variation: Variation) -> Fact | None:
 def other_launches(first: Variation) -> Iterator[Variation]:
     """The same tiles under every usual launch option that fits, fastest first."""
     backend: BackEnd = "cuda" if first.plan.backend == "cuda" else "triton"
-    tiled = TiledKernel(Tiling(first.plan.ugraph.scope, first.block))
+    tiling = Tiling(first.plan.ugraph.scope, first.block)
+    tiled = TiledKernel(tiling, backend=backend)
     found = []
     for options in launch_options(tiled, backend, first.target):
         plan = with_kernel(first.plan, first.number, first.block, options)

@@ -63,7 +63,7 @@ def is_warp_group_dot(dot: Dot, options: LaunchConfig, target: Target) -> bool:
     """Whether a matmul on tensor cores has the 64 rows that wgmma needs. Of float32 CUDA kernels
     have none, which say so.
     """
-    if target.capability < 90 or options.num_warps < _WARP_GROUP:
+    if target.capability < 90 or options.num_warps < _WARP_GROUP or dot.codes_bytes:
         return False
     if dot.dtype == F32 and options.matmul is MatmulInstruction.MMA:
         return False
@@ -127,7 +127,8 @@ def shared_memory(kernel: TiledKernel, options: LaunchConfig, target: Target) ->
                 work.is_loop,
                 passing + work.exchanged_bytes,
                 sum(b for b in work.loads if is_pipelined(b, options.num_warps)),
-                len(groups) > len(rounded),
+                # Of CUDA kernels all buffers are in use, and those of codes are no others'.
+                len(groups) > len(rounded) or any(d.codes_bytes for d in work.dots),
             )
         )
     kept = sum(work.kept_bytes for work in kernel.work(options))
@@ -174,6 +175,8 @@ def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int
     most = carried = 0
     for work in kernel.work(options):
         held = sum(elements[summed.get(a, a)] for a in work.accumulators)
+        # Warps that share out the inner positions have sums of their own.
+        held *= min(num_warps, max((d.codes_shares for d in work.dots), default=1))
         parts = max((_split_elements(d, options, target) for d in work.dots), default=0)
         largest = work.largest
         if work.is_promoted and is_fed:

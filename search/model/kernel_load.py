@@ -145,6 +145,13 @@ def _section_load(
     for dot in work.dots:
         rows, columns = dot.sides[::turn]
         inner = dot.multiplications // (rows * columns)
+        if dot.codes_bytes:
+            # Each is read once, by the warp that multiplies it with all of the other operand.
+            coded, other = dot.sides[dot.codes_side], dot.sides[1 - dot.codes_side]
+            across = min(max(1, warps // dot.codes_shares), max(1, coded // MMA_ROWS))
+            operand_bytes += dot.codes_bytes + across * dot.dtype.bytes * inner * other
+            plain_flops += 2.0 * max(rows, MMA_ROWS) * max(columns, MMA_COLUMNS) * inner
+            continue
         if is_split(dot, options):
             split_ops += _ADDED_OPS * rows * columns
         if is_warp_group_dot(dot, options, target):

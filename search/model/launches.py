@@ -272,6 +272,9 @@ def _axis_orders(kernel: TiledKernel) -> tuple[bool, ...]:
     wgmma needs 64 rows; where a matmul is narrow, swapping its operands makes its wide side the
     rows.
     """
+    if kernel.codes:
+        # A tensor core takes 16 rows, which many outputs fill, and 8 columns.
+        return True, False
     for number, dot in kernel.dots.items():
         roles = kernel.tiling.roles(number)
         rows, columns = dot.sides

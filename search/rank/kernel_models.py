@@ -12,6 +12,7 @@ from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.model.launches import BackEnd, fed, usual_options
 from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
+from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
@@ -121,7 +122,9 @@ class KernelModels:
         place = self.kernel(form, number), backend
         if place not in self._keys:
             roles = roles_of(form.ugraph.scope, _block(form, number), form.splits, backend)
-            self._keys[place] = place[0], roles
+            # What threads make of codes is work of CUDA kernels alone.
+            own = backend if BlockBody(form.ugraph.scope, _block(form, number)).codes else ""
+            self._keys[place] = place[0], roles, own
         return self._keys[place]
 
 

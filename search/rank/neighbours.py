@@ -59,7 +59,7 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
                 yield _with_kernel(plan, number, kernel, other)
         backend = _back_end(plan)
         for block, options in _steps(plan.ugraph, kernel, plan.options[number], backend):
-            if _fits(plan.ugraph, block, options, target):
+            if _fits(plan, block, options, target):
                 yield _with_kernel(plan, number, block, options)
 
 
@@ -86,7 +86,7 @@ def _in_a_cluster(plan: Plan, target: Target) -> Iterator[Plan]:
 
 def _all_fit(plan: Plan, target: Target) -> bool:
     pairs = zip(plan.ugraph.kernels, plan.options, strict=True)
-    return all(_fits(plan.ugraph, k, o, target) for k, o in pairs if isinstance(k, BlockGraph))
+    return all(_fits(plan, k, o, target) for k, o in pairs if isinstance(k, BlockGraph))
 
 
 def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchConfig) -> Plan:
@@ -205,12 +205,11 @@ def _other_orders(tiling: Tiling, options: LaunchConfig) -> Iterator[BlockOrder 
     yield from (order for order in orders if order is not options.block_order)
 
 
-def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchConfig, target: Target) -> bool:
-    scope = ugraph.scope
-    tiling = Tiling(scope, block)
+def _fits(plan: Plan, block: BlockGraph, options: LaunchConfig, target: Target) -> bool:
+    tiling = Tiling(plan.ugraph.scope, block)
     if not is_sensible(tiling):
         return False
-    model = KernelModel(TiledKernel(tiling), target)
+    model = KernelModel(TiledKernel(tiling, backend=plan.backend), target)
     return model.estimate(options).time_us < float("inf")
 
 

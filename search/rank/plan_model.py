@@ -35,7 +35,7 @@ class PlanModel:
             if isinstance(kernel, LibraryCall):
                 found.append(kernel)
                 continue
-            tiled = TiledKernel(Tiling(scope, kernel))
+            tiled = TiledKernel(Tiling(scope, kernel), backend=plan.backend)
             found.append(KernelModel(tiled, target, cached).load(options))
         # What each kernel asks of the target.
         self.loads = tuple(found)

@@ -14,12 +14,12 @@ from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.codegen.tiling.axis_order import axis_order
 from mirage_py.search.tilings.residency import passes_of
 from mirage_py.ugraph.ir.data_flow import reads_of
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import I8, U8, DType
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.node import ACCESSES, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
-from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
+from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, LEAF, operator
 
 
 class BlockBody:
@@ -129,6 +129,39 @@ class BlockBody:
     def dot_types(self) -> Mapping[int, DType]:
         """The type of the operands of each matmul."""
         return dot_types(self._block, self._scope.tensors)
+
+    @cached_property
+    def codes(self) -> Mapping[int, tuple[int, ...]]:
+        """Matmuls with an operand computed from integers of a byte alone, and the nodes that it is
+        computed by: the load first, the operand last.
+        """
+        found = {}
+        for number, node in enumerate(self._nodes):
+            chains = [self._chain(a) for a in node.args if node.op == "matmul"]
+            chosen = [c for c in chains if c]
+            if len(chosen) == 1:
+                found[number] = chosen[0]
+        return found
+
+    def _chain(self, operand: int) -> tuple[int, ...]:
+        """What an operand is computed by elementwise, where its only load is of bytes."""
+        todo, seen = [operand], set[int]()
+        while todo:
+            number = todo.pop()
+            if number not in seen and self.kinds[number] == ELEMENTWISE:
+                todo.extend(self._nodes[number].args)
+            seen.add(number)
+        chain = sorted(seen)
+        loads = [n for n in chain if self._nodes[n].op == "load"]
+        others = (n for n in chain if n not in loads)
+        is_bytes = [self._dtype_of(n) in (I8, U8) for n in loads] == [True]
+        if not is_bytes or any(self.kinds[n] not in (ELEMENTWISE, LEAF) for n in others):
+            return ()
+        varying = (n for n in chain if self._nodes[n].dims and n not in loads)
+        return (*loads, *varying)
+
+    def _dtype_of(self, load: int) -> DType:
+        return self._scope.tensors[self._nodes[load].access.tensor].dtype
 
     @cached_property
     def matmul_dims(self) -> Mapping[int, tuple[str, ...]]:

@@ -7,9 +7,10 @@ on these is computed once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from mirage_py.codegen.cuda.layout.code_operands import CODES_SIDE_BY_SIDE
 from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -28,6 +29,9 @@ _PARTIAL_BYTES = 4
 _ATOMIC_TRAFFIC = 4.0
 
 
+# Instructions that make a half of a code, two at a time.
+_CODE_OPS = 1.5
+
 # Ways to compute float32 that are exact enough, the best first where the model sees no difference.
 _EXACT = (None, Precision.TF32X3)
 _ROUNDED = (Precision.TF32, *_EXACT)
@@ -36,13 +40,18 @@ _ROUNDED = (Precision.TF32, *_EXACT)
 @dataclass(frozen=True, slots=True)
 class Dot:
     """A matmul of tiles: multiplications in one tile, the extents of its sides in the natural
-    order of axes, the nodes of its operands and their type.
+    order of axes, the nodes of its operands and their type. Of an operand of codes, which single
+    warps multiply, ``codes_bytes``, which side it is, and how many warps may share out the inner
+    positions: several where the sums go straight to an accumulator.
     """
 
     multiplications: int
     sides: tuple[int, int]
     operands: tuple[int, int]
     dtype: DType
+    codes_bytes: int = 0
+    codes_side: int = 0
+    codes_shares: int = 1
 
     def rows(self, is_reversed: bool) -> int:
         """Rows under an order of axes, natural or reversed."""
@@ -82,8 +91,11 @@ class SectionWork:
 class TiledKernel:
     """One tiling of a kernel. Those of one kernel may share its ``body``."""
 
-    def __init__(self, tiling: Tiling, body: BlockBody | None = None) -> None:
+    def __init__(
+        self, tiling: Tiling, body: BlockBody | None = None, backend: str = "triton"
+    ) -> None:
         self.tiling = tiling
+        self.backend = backend
         self.block = tiling.block
         self.scope = tiling.program
         self.body = body or BlockBody(tiling.program, tiling.block)
@@ -97,11 +109,34 @@ class TiledKernel:
     def dots(self) -> Mapping[int, Dot]:
         """Matmuls of tiles by position."""
         types = self.body.dot_types
-        return {
-            i: Dot(self._multiplications(i), *self._sides(i), types[i])
-            for i in types
-            if self.tiling.is_dot(i)
-        }
+        found = {}
+        for number, dtype in types.items():
+            if not self.tiling.is_dot(number):
+                continue
+            dot = Dot(self._multiplications(number), *self._sides(number), dtype)
+            if chain := self.codes.get(number):
+                size, side = self.elements[chain[0]], dot.operands.index(chain[-1])
+                shares = self._codes_inside(number, chain[0]) // CODES_SIDE_BY_SIDE
+                shares = shares if number in self.body.accumulated else 1
+                dot = replace(dot, codes_bytes=size, codes_side=side, codes_shares=shares)
+            found[number] = dot
+        return found
+
+    @cached_property
+    def codes(self) -> Mapping[int, tuple[int, ...]]:
+        """Matmuls whose operand threads of a CUDA kernel make of codes in registers, and the nodes
+        of this operand: those with enough codes side by side along the inner positions.
+        """
+        if self.backend != "cuda":
+            return {}
+        least = CODES_SIDE_BY_SIDE
+        return {n: c for n, c in self.body.codes.items() if self._codes_inside(n, c[0]) >= least}
+
+    def _codes_inside(self, number: int, load: int) -> int:
+        """Codes of a row that lie side by side along a matmul's inner positions."""
+        reduced = self.block.nodes[number].reduced
+        inner = tuple(d for d in self.body.run_dims[load] if d in reduced)
+        return self.tiling.elements(inner, self.block.section_of[number])
 
     @cached_property
     def precisions(self) -> tuple[Precision | None, ...]:
@@ -157,6 +192,9 @@ class TiledKernel:
         cache = vector = 0.0
         barriers = kept = computed = reduced = exchanged = 0
         sums, loads, accumulators, sizes = [], [], [], [0, 0]
+        made = [self.codes[d] for d in section.nodes if d in self.codes and d in self.dots]
+        vector += sum(_CODE_OPS * self.elements[chain[-1]] for chain in made)
+        aside = aside.union(*(chain[1:] for chain in made))
         for position in section.nodes:
             if position in aside or self._is_of_one(position):
                 continue
@@ -247,6 +285,8 @@ class TiledKernel:
             return 0
         if position in self.body.handed_on:
             return 0
+        if any(position == chain[0] for chain in self.codes.values()):
+            return self.elements[position] // F32.bytes
         return self.elements[position]
 
     def _is_fused(self, position: int) -> bool:

@@ -65,7 +65,7 @@ def tilings(
                 continue
             tiling = Tiling(scope, _with_loops(scope, tiled, heavy, loops))
             if is_sensible(tiling):
-                yield TiledKernel(tiling, body)
+                yield TiledKernel(tiling, body, backend)
 
 
 def has_matmul(block: BlockGraph, section: Section) -> bool:

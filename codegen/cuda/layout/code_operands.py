@@ -20,6 +20,8 @@ from mirage_py.ugraph.operators import ELEMENTWISE, operator
 _ACCESS_BITS = 4
 _ACCESS = 1 << _ACCESS_BITS
 _LANE_BITS = 2
+# As many lie side by side along K, or a tile of codes goes to a matmul as any other integers.
+CODES_SIDE_BY_SIDE = 1 << _ACCESS_BITS + _LANE_BITS
 
 
 @dataclass(frozen=True, slots=True)
