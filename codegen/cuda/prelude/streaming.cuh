@@ -22,14 +22,6 @@ __device__ __forceinline__ unsigned load_4_evict_first(const void* p) {
     return x;
 }
 
-// Starts a copy of 16 bytes that are read once to shared memory, or of zeros where nothing is in.
-__device__ __forceinline__ void cp_async_16_evict_first(
-    void* to_shared, const void* from_global, bool is_in) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
-                 :: "r"(shared_address(to_shared)), "l"(from_global), "r"(is_in ? 16 : 0),
-                    "l"(evict_first_policy()) : "memory");
-}
-
 // Stores 16 bytes that nobody reads soon.
 __device__ __forceinline__ void store_16_evict_first(void* p, uint4 x) {
     asm volatile("st.global.L1::no_allocate.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;"

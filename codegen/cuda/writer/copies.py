@@ -215,10 +215,8 @@ class Copies:
             layouts = {i: tile.pieces}
             inside = self._inside(load, layouts) or "true"
             source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
-            copy = "cp_async_16"
-            if node.access.tensor in out.options.evict_first:
-                copy = "cp_async_16_evict_first"
-            out.line(f"{copy}({self._private_place(tile, buffer, i)}, {source}, {inside});")
+            # With a cache policy an H200 takes the instruction for an illegal one (CUDA 13.0).
+            out.line(f"cp_async_16({self._private_place(tile, buffer, i)}, {source}, {inside});")
 
     def read_private(self, load: int, tile: PrivateTile, buffer: str) -> Value:
         """What a thread has copied for itself, in registers."""

@@ -123,7 +123,8 @@ def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: st
     program, kernel = LOOPS[kind]
     plan = cuda_plan(program, kernel, 3, **{"evict:W": "evict_first", "axes": "reversed"})
     source = kernel_of(plan).source
-    assert "cp_async_16_evict_first(w_tiles + stage * " in source
+    # A cp.async with a cache policy is an illegal instruction of sm_90.
+    assert "cp_async_16(w_tiles + stage * " in source
     assert "cp_async_16(x_tiles + stage * " in source
     assert_exact(plan)
 

@@ -46,7 +46,6 @@ CALLS_80 = """
     r[3] = shuffle_xor(r[3], 2);
     swap_with_lane(r[0], r[1], 2);
     uint4 u = load_16_evict_first(in);
-    cp_async_16_evict_first(shared, in, true);
     u.x += load_8_evict_first(in).y + load_4_evict_first(in);
     u.y += static_cast<unsigned>(evict_first_policy());
     store_16_evict_first(out, u);
