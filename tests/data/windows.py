@@ -96,6 +96,7 @@ OTHERS = {
         (4, 3, 3, 3),
         (24, 5),
     ),
+    "packed": (lambda x, w: torch.mul(*(x @ w).chunk(2, -1)), (5, 6), (6, 8)),
     "padded": (lambda x, w: F.conv2d(F.pad(x, (1, 0, 2, 1)), w), (2, 3, 5, 6), (4, 3, 3, 3)),
     "residual": (lambda x, w: F.conv2d(x.relu(), w, padding=1) + x, (2, 3, 5, 6), (3, 3, 3, 3)),
     "branches": (

@@ -172,6 +172,9 @@ def _convolution(
     if not kind and not any(map(_overlap, steps, extents, counts)):
         # Each element is read once: it is a product over a reshape, and the search's.
         return None
+    if kind and all(s.stride == e == 1 for s, e in zip(steps, extents, strict=True)):
+        # Windows of one element, side by side: a product over a slice, as of packed weights.
+        return None
     letters = [s or "" for s in spellings]
     first, second = len(left), len(left) + len(right)
     return Convolution(
