@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from math import gcd
 
-from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.index import IndexExpr, floordiv, mod
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Tensor
 
 # Tensors begin at multiples of this.
 ALIGNMENT_BYTES = 16
+
+
+def strided(
+    index: Sequence[IndexExpr], tensor: Tensor, apart: Collection[int] = ()
+) -> list[tuple[int, IndexExpr, int]]:
+    """What an access moves along: number of an axis, position, stride in elements. Axes of one
+    element and of stride 0 are left out; p // 56 and p % 56 along axes that are one run of memory
+    are p, unless one of them is ``apart``.
+    """
+    found: list[tuple[int, IndexExpr, int]] = []
+    rows = zip(index, tensor.element_strides, tensor.shape, strict=True)
+    for axis, (expr, stride, extent) in enumerate(rows):
+        if stride == 0 or extent == 1:
+            continue
+        while found and not {axis, found[-1][0]} & set(apart):
+            _, outer, step = found[-1]
+            whole = _joined(outer, expr) if step == expr.value * stride else None
+            if whole is None:
+                break
+            found.pop()
+            expr = whole
+        found.append((axis, expr, stride))
+    return found
+
+
+def _joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
+    """outer * n + inner, where inner is a remainder by n and outer the quotient or a remainder of
+    that.
+    """
+    if inner.op != "mod" or inner.tensors():
+        return None
+    quotient = floordiv(inner.args[0], inner.value)
+    if outer == quotient:
+        return inner.args[0]
+    if outer.op == "mod" and outer.args[0] == quotient:
+        return mod(inner.args[0], outer.value * inner.value)
+    return None
 
 
 def run_length(access: Access, tensor: Tensor, dim: str, limit: int) -> int:
@@ -26,11 +64,7 @@ def _is_run(access: Access, tensor: Tensor, dim: str, run: int) -> bool:
     if run * tensor.dtype.bytes > ALIGNMENT_BYTES:
         return False
     moves = 0
-    for expr, stride, extent in zip(
-        access.index, tensor.element_strides, tensor.shape, strict=True
-    ):
-        if extent == 1 or stride == 0:
-            continue
+    for _, expr, stride in strided(access.index, tensor):
         step, multiple = steps_along(expr, dim, run)
         if step is None or (multiple * stride) % run:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.contiguity import strided
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -130,13 +131,12 @@ class TileText:
         terms = [pointer_name(tensor.name)]
         reached: set[str] = set()
         at_run_time = self.run_time.strides.get(tensor.name, ())
-        rows = zip(index, tensor.element_strides, tensor.shape, strict=True)
-        for axis, (expr, stride, extent) in enumerate(rows):
-            if stride == 0 or extent == 1 or (expr.op == "const" and expr.value == 0):
+        for axis, expr, stride in strided(index, tensor, at_run_time):
+            if expr.op == "const" and expr.value == 0:
                 continue
             text = expr.render(names)
             if is_checked and expr.tensors():
-                text = f"{CHECKED_POSITION}({text}, {extent})"
+                text = f"{CHECKED_POSITION}({text}, {tensor.shape[axis]})"
             if axis in at_run_time:
                 terms.append(f"{atom(text)} * {stride_name(tensor.name, axis)}")
             else:

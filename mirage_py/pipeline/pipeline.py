@@ -10,6 +10,7 @@ to a folder (``--trace-stages``, or MIRAGE_PY_DUMP).
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -41,6 +42,7 @@ from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
+from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
@@ -60,6 +62,7 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
@@ -69,6 +72,8 @@ _DEFAULT_TARGET = "h200"
 _TRIALS = 4
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
+# So many times slower than the baseline that no error of the model makes up for it.
+_NO_MATCH = 2.0
 
 
 def optimize(
@@ -183,9 +188,28 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         return optimize_parts(program, whole, rank_plans, PartJob(target, measure, request))
     time_budget = TimeBudget(request.budget, started)
     ranking = rank_plans(program, target, request)
+    later = _cut_after_all(ranking)
+    if later is not None:
+        request.trace(lambda: stages.parts_stage(later.program, later.parts, later.reason))
+        left = replace(request, budget=time_budget.left())
+        return optimize_parts(program, later, rank_plans, PartJob(target, measure, left))
     if measure and not request.should_stop():
         return ranking.measured(time_budget.measured_by())
     return ranking.modelled(time_budget.end)
+
+
+def _cut_after_all(ranking: Ranking) -> Partition | None:
+    """How a program is cut that was searched whole, where the best of it is no match for its
+    operators fused one by one: its kernels compute products again. None where it stays whole.
+    """
+    request = ranking.request
+    if request.rows or request.should_stop():
+        return None
+    best = ranking.instances[0].estimate.time_us if ranking.instances else math.inf
+    if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target):
+        return None
+    found = partition(ranking.normal)
+    return found if len(found.parts) > 1 else None
 
 
 def _require_cuda() -> None:
@@ -323,9 +347,10 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
-    concatenations in pieces, and what matmuls read twice read once.
+    concatenations in pieces, what matmuls read twice read once, and short rows of images as one.
     """
-    return with_shared_reads(with_pieces(remove_free_shifts(lower_masks(program), seed=seed)[0]))
+    free = remove_free_shifts(lower_masks(program), seed=seed)[0]
+    return with_merged_rows(with_shared_reads(with_pieces(free)))
 
 
 def verify_families(

@@ -16,6 +16,7 @@ from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.contiguity import strided
 from mirage_py.codegen.tiling.places import single_places
 from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
@@ -79,12 +80,10 @@ class Copies:
         """A position that is data is inside, modulo the extent, or ``is_checked``."""
         tensor = self.facts.tensors[name]
         terms = []
-        for expr, stride, extent in zip(index, tensor.element_strides, tensor.shape, strict=True):
-            if stride == 0 or extent == 1:
-                continue
+        for axis, expr, stride in strided(index, tensor):
             text = index_text(expr, names)
             if is_checked and expr.tensors():
-                text = f"checked_position({text}, {extent})"
+                text = f"checked_position({text}, {tensor.shape[axis]})"
             if text != "0":
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)

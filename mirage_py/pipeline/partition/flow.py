@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
+from math import prod
 
 from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.ugraph.ir.dtypes import F32, DType
@@ -136,6 +138,33 @@ class Flow:
         written = tuple(self.needs)
         by_depth = tuple(sorted(written, key=lambda n: depth[n]))
         return (written,) if written == by_depth else (written, by_depth)
+
+    @cached_property
+    def smallest_first(self) -> tuple[int, ...]:
+        """A topological order in which small values come as early as they can: what is computed of
+        a sample stands before what is computed of its rows.
+        """
+        nodes, sizes = self.program.nodes, self.program.sizes
+        missing = {number: len(needed) for number, needed in self.needs.items()}
+        users: dict[int, list[int]] = {}
+        for number, needed in self.needs.items():
+            for n in needed:
+                users.setdefault(n, []).append(number)
+
+        def entry(number: int) -> tuple[int, int]:
+            return prod(sizes[d] for d in nodes[self.first[number]].dims), number
+
+        ready = [entry(number) for number, count in missing.items() if not count]
+        heapify(ready)
+        found: list[int] = []
+        while ready:
+            _, number = heappop(ready)
+            found.append(number)
+            for user in users.get(number, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heappush(ready, entry(user))
+        return tuple(found)
 
     @cached_property
     def outputs(self) -> Mapping[int, tuple[Output, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import inf, prod
 
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.pipeline.partition.limits import (
@@ -16,7 +16,9 @@ from mirage_py.pipeline.partition.limits import (
     operator_count,
 )
 from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
+from mirage_py.pipeline.partition.rereads import reread_values
 from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program, Tensor
 
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
@@ -44,7 +46,8 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
 
     ``program`` is in normal form. Its values are put in a topological order and cut into contiguous
     segments by dynamic programming: the cost is the bytes that all parts read and write (what
-    crosses a cut is written once, and read by each part that needs it) and a launch for each part.
+    crosses a cut is written once, and read by each part that needs it) and a launch for each part,
+    and for values within it that its kernels would compute again.
     A value that carries the scale of an exponential never crosses. What cannot be cut stays one
     part, even if it is beyond the limits: the search then takes it as far as its own bounds go.
     """
@@ -52,6 +55,8 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
     flow = Flow(program)
     # Of a network the order of the program is good, and trying another takes long.
     orders = flow.orders[:1] if flow.alone else flow.orders
+    if len(reread_values(program)) > 1:
+        orders = (*orders, flow.smallest_first)
     found = [_Cuts(flow, order, limits) for order in orders]
     parts = min(found, key=lambda cuts: cuts.cost).parts() if flow.needs else ()
     if len(parts) < 2:
@@ -70,6 +75,19 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
 
 def _bytes(part: Program) -> int:
     return sum(t.bytes for t in part.tensors.values())
+
+
+def _cost(part: Program) -> int:
+    """Bytes that a part moves, and launches as bytes. Two kernels hand over one value: of several
+    that are read again and again, each is as dear as one that goes through memory.
+    """
+    again = reread_values(part)
+    handed = sum(2 * _held_bytes(part, n) + LAUNCH_BYTES for n in again) if len(again) > 1 else 0
+    return _bytes(part) + LAUNCH_BYTES + handed
+
+
+def _held_bytes(part: Program, number: int) -> int:
+    return F32.bytes * prod(part.sizes[d] for d in part.nodes[number].dims)
 
 
 def _part_name(program: Program, number: int) -> str:
@@ -130,7 +148,7 @@ class _Cuts:
                     if not is_small_part(part, self._limits):
                         too_large = max(too_large, start)
                     continue
-                best = min(best, (cost[start] + _bytes(part) + LAUNCH_BYTES, negative))
+                best = min(best, (cost[start] + _cost(part), negative))
             cost[end], start_of[end] = best[0], -best[1]
         path = [len(self._order)]
         while path[-1]:

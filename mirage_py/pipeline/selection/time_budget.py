@@ -21,6 +21,8 @@ _LEAST_SEARCH_SHARE = 0.25
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1
+# What the parts of a program get in any case that is cut after it was searched whole.
+_CUT_SHARE = 2 / 3
 
 
 def _now() -> float:
@@ -39,6 +41,10 @@ class TimeBudget:
     def end(self) -> float | None:
         """When all has to be over."""
         return None if self.seconds is None else self.started + self.seconds
+
+    def left(self) -> float | None:
+        """Seconds of it that are left, for parts of what was searched whole in vain."""
+        return self.end and max(self.end - _now(), _CUT_SHARE * (self.seconds or 0.0))
 
     def searched_by(self) -> float | None:
         """When the search has to be over, which begins now."""

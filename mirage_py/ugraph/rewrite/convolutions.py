@@ -169,11 +169,7 @@ def _convolution(
         return None
     steps = [known[kind] for known in kinds]
     extents = [program.sizes[inside] if inside else 1 for _, _, inside in sliding]
-    if not kind and not any(map(_overlap, steps, extents, counts)):
-        # Each element is read once: it is a product over a reshape, and the search's.
-        return None
-    if kind and all(s.stride == e == 1 for s, e in zip(steps, extents, strict=True)):
-        # Windows of one element, side by side: a product over a slice, as of packed weights.
+    if not _is_more_than_views(kind, steps, extents, counts):
         return None
     letters = [s or "" for s in spellings]
     first, second = len(left), len(left) + len(right)
@@ -186,6 +182,17 @@ def _convolution(
         tuple(s.dilation for s in steps),
         kind,
     )
+
+
+def _is_more_than_views(
+    transposed: bool, steps: Sequence[_Steps], extents: Sequence[int], counts: Sequence[int]
+) -> bool:
+    """Whether it is no product, the search's, over a reshape, where each element is read once, or
+    over a slice of packed weights, which is windows of one element side by side.
+    """
+    if transposed:
+        return any(s.stride > 1 or e > 1 for s, e in zip(steps, extents, strict=True))
+    return any(map(_overlap, steps, extents, counts))
 
 
 def _overlap(steps: _Steps, extent: int, count: int) -> bool:

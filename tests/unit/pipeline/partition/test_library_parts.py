@@ -106,7 +106,15 @@ def test_parts_in_sequence_are_the_program(name):
 
 @pytest.mark.parametrize(
     ("name", "calls"),
-    [("bias", 1), ("two", 2), ("branches", 2), ("residual", 1), ("max", 0), ("patches", 0), ("packed", 0)],
+    [
+        ("bias", 1),
+        ("two", 2),
+        ("branches", 2),
+        ("residual", 1),
+        ("max", 0),
+        ("patches", 0),
+        ("packed", 0),
+    ],
 )
 def test_each_convolution_is_a_part_of_its_own(name, calls):
     function, inputs, _ = _case(name)

@@ -1,0 +1,82 @@
+"""Values that a kernel would compute again, and what is cut because of them."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from mirage_py.frontend.torch import trace
+from mirage_py.pipeline import pipeline
+from mirage_py.pipeline.partition.partition import partition
+from mirage_py.pipeline.partition.rereads import reread_values
+from mirage_py.pipeline.selection.request import Request
+from mirage_py.search.model.baseline_model import fused_model_us
+from mirage_py.targets import target
+
+
+def _shaped(*shapes):
+    return [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes]
+
+
+def _mlp(x, w, v):
+    return functional.silu(x @ w) @ v
+
+
+def _attention(q, k, v):
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+def _projected(x, w, u, k):
+    return ((x @ w) @ (k @ u).mT).softmax(-1) @ (k @ w)
+
+
+def _modulated(x, c, w):
+    shift, scale = (functional.silu(c) @ w).chunk(2, dim=1)
+    return functional.layer_norm(x, (x.shape[-1],)) * (1 + scale[:, None]) + shift[:, None]
+
+
+_MODULATED = ((2, 4096, 1536), (2, 1536), (1536, 3072))
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "count"),
+    [
+        (_mlp, ((512, 1024), (1024, 4096), (4096, 1024)), 1),
+        (_mlp, ((512, 1024), (1024, 4096), (4096, 128)), 0),
+        (_attention, ((2, 8, 2048, 128),) * 3, 0),
+        (_projected, ((1024, 512), (512, 64), (512, 64), (2048, 512)), 3),
+        (_modulated, _MODULATED, 2),
+    ],
+    ids=["mlp", "narrow", "attention", "projections", "gates"],
+)
+def test_values_that_are_read_along_more_than_a_block(function, shapes, count):
+    assert len(reread_values(trace(function, *_shaped(*shapes)))) == count
+
+
+def test_gates_of_a_sample_are_made_before_its_rows():
+    normal = pipeline.normalise(trace(_modulated, *_shaped(*_MODULATED)))
+    first, second = partition(normal).parts
+    assert [t.shape for t in (o.tensor for o in first.outputs)] == [(2, 1536)] * 2
+    assert not any(node.op == "matmul" for node in second.nodes)
+
+
+@pytest.mark.parametrize(
+    ("times", "rows", "is_cut"),
+    [(1.0, (), False), (3.0, (), True), (math.inf, (), True), (3.0, ("batch",), False)],
+)
+def test_what_no_plan_is_a_match_for_is_cut_after_all(times, rows, is_cut):
+    normal = pipeline.normalise(trace(_modulated, *_shaped(*_MODULATED)))
+    h200 = target("h200")
+    best = SimpleNamespace(time_us=times * fused_model_us(normal, h200))
+    ranking = SimpleNamespace(
+        instances=[SimpleNamespace(estimate=best)] if times < math.inf else [],
+        request=Request("h200", rows=rows),
+        normal=normal,
+        target=h200,
+    )
+    found = pipeline._cut_after_all(ranking)
+    assert (len(found.parts) if found else 0) == 2 * is_cut

@@ -1,0 +1,73 @@
+"""Short rows of images are one dimension with their columns, where nothing tells them apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mirage_py.frontend.torch import trace
+from mirage_py.ugraph.checks.validate import validate_program
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows
+
+_SHAPE = (4, 30, 48, 56)
+
+
+def _norm(x, g):
+    mean = x.mean(1, keepdim=True)
+    return (x - mean) * g[:, None, None]
+
+
+def test_a_norm_over_channels_reads_pixels_in_one_run():
+    data = torch.randn(_SHAPE), torch.randn(30)
+    program = trace(_norm, *data)
+    merged = with_merged_rows(program)
+    validate_program(merged)
+    assert sorted(merged.sizes.values()) == [4, 30, 48 * 56]
+    (output,) = merged.outputs
+    assert output.tensor == program.outputs[0].tensor
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    (found,) = evaluate_program(merged, given, FloatMeaning()).values()
+    want = _norm(*(d.double() for d in data)).numpy()
+    np.testing.assert_allclose(found, want, atol=1e-12)
+
+
+def test_the_last_two_of_several_axes_are_one():
+    merged = with_merged_rows(trace(lambda x: x.sigmoid() * x, torch.empty(30, 20, 28, 28)))
+    assert sorted(merged.sizes.values()) == [20, 30, 784]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.cumsum(-1),
+        lambda x: x - x.mean(-1, keepdim=True),
+        lambda x: x - x.mean((2, 3), keepdim=True),
+        lambda x: x * torch.arange(56, device=x.device),
+        lambda x: x + x[:, :, :1],
+        lambda x: x.transpose(2, 3).exp(),
+        lambda x: x.flip(-1),
+        lambda x: torch.einsum("bchw,dc->bdhw", x, x[0, :, :30, 0]),
+    ],
+    ids=["scan", "rows", "both", "positions", "column", "transposed", "flipped", "product"],
+)
+def test_axes_that_something_tells_apart_stay(function):
+    program = trace(function, torch.empty(_SHAPE, device="meta"))
+    assert with_merged_rows(program).sizes == program.sizes
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.empty(4, 30, 48, 64, device="meta"),
+        torch.empty(4, 8, 16, 56, device="meta"),
+        torch.empty(4, 56, 48, 30, device="meta").permute(0, 3, 2, 1),
+        torch.empty(4, 30, 48, 64, device="meta")[..., :56],
+    ],
+    ids=["whole_tiles", "small", "turned", "gaps"],
+)
+def test_where_it_would_not_be_one_run_or_not_pay(x):
+    program = trace(lambda x: x - x.mean(1, keepdim=True), x)
+    assert with_merged_rows(program).sizes == program.sizes
