@@ -84,9 +84,10 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="emit every plan, without a GPU")
     parser.add_argument("-o", "--out", type=Path, help="a JSON file for the table")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of them the first so many")
     args = parser.parse_args()
     rows: list[Row] = []
-    for shape in SHAPES:
+    for shape in SHAPES[: args.shapes]:
         for scales in SPECS:
             if args.dry:
                 print(shape, scales, *(len(emit_kernels(p)) for _, p in plans(scales, shape)))
