@@ -93,7 +93,10 @@ def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number:
 
 def _check_kinds(lowering: Lowering, node: torch.fx.Node) -> None:
     """Tensors without data multiply whatever their types are; others do not."""
-    kinds = [n.meta["val"].dtype for n in node.all_input_nodes]
+    read = node.all_input_nodes
+    if str(node.target) == "aten._scaled_mm.default":
+        read = read[:2]  # scales and a bias are of other types
+    kinds = [n.meta["val"].dtype for n in read]
     if len(dict.fromkeys(kinds)) > 1:
         raise lowering.refuse(
             f"torch operator {node.target} of {' and '.join(map(str, dict.fromkeys(kinds)))}",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from string import ascii_letters
+
+import torch
 
 from mirage_py.frontend.torch.handlers.arithmetic import scaled
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.named_array import NamedArray, flat_index, reindex
+from mirage_py.ugraph.ir.dtypes import dtype
 
 
 @handles("matmul.default", "mm.default", "bmm.default")
@@ -42,6 +46,39 @@ def addmm(
     product = scaled(t, matmul(t, x, y), alpha)
     # With beta = 0 torch does not read `add` at all.
     return t.array(product) if beta == 0 else t.apply("add", scaled(t, add, beta), product)
+
+
+@handles("_scaled_mm.default")
+def scaled_mm(
+    t: Lowering,
+    x: NamedArray,
+    y: NamedArray,
+    scale_x: NamedArray,
+    scale_y: NamedArray,
+    bias: NamedArray | None = None,
+    scale_result: NamedArray | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> NamedArray:
+    """(scale_x * x) @ (scale_y * y) + bias of float8, with scales of tensors or channels."""
+    del out_dtype, use_fast_accum  # the graph has the type; sums are in float32
+    if scale_result is not None or t.result_dtype() in BYTE_FLOATS:
+        raise t.refuse(
+            "_scaled_mm with a result of float8 is not supported",
+            repair="take out_dtype=torch.bfloat16, and quantise behind it",
+        )
+    result = matmul(t, x, y)
+    for scale, kept in ((scale_x, (t.shape(x)[0], 1)), (scale_y, (1, t.shape(y)[1]))):
+        if prod(t.shape(scale)) != 1 and t.shape(scale) != kept:
+            raise t.refuse(
+                f"_scaled_mm with scales of shape {list(t.shape(scale))} is not supported",
+                why="scales are of a whole tensor, or of each row and column",
+                repair="write scales of blocks as factors of what is multiplied",
+            )
+        whole = prod(t.shape(scale)) == 1
+        result = t.apply("mul", result, views.reshape(t.builder, scale, ()) if whole else scale)
+    result = result if bias is None else t.apply("add", result, bias)
+    return NamedArray(t.builder.cast(result.node, dtype(str(t.result_dtype()))), result.axes)
 
 
 @handles("einsum.default")

@@ -69,6 +69,30 @@ def test_float8_activations(agrees):
     assert [n.op for n in trace(fn, x, w, s).nodes].count("e4m3") == 1
 
 
+def scaled(x, w, a, s, bias):
+    return torch._scaled_mm(x, w.t(), a, s, bias=bias, out_dtype=torch.bfloat16)
+
+
+def by_hand(x, w, a, s, bias):
+    return ((x.float() @ w.float().t()) * a * s + bias).to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((32, 1), (1, 48))], ids=["tensors", "channels"])
+def test_scaled_matmuls_of_float8(shapes):
+    """torch has them of float8 alone, so that float64 is no reference."""
+    x, w = (torch.randn(n, 64).to(torch.float8_e4m3fn) for n in (32, 48))
+    a, s = map(torch.rand, shapes)
+    bias = torch.randn(48).bfloat16()
+    assert trace(scaled, x, w, a, s, bias).nodes == trace(by_hand, x, w, a, s, bias).nodes
+    torch.testing.assert_close(scaled(x, w, a, s, bias), by_hand(x, w, a, s, bias))
+
+
+def test_a_scaled_matmul_with_a_result_of_float8_is_refused():
+    x = torch.randn(32, 32).to(torch.float8_e4m3fn)
+    with pytest.raises(UnsupportedError, match="a result of float8 is not supported"):
+        trace(lambda x, a: torch._scaled_mm(x, x.t(), a, a), x, torch.rand(()))
+
+
 def test_what_float8_does_not_hold_is_refused():
     # torch has NaN there, kernels the largest number.
     x = torch.randn(4, 8)
