@@ -36,8 +36,9 @@ _UNKNOWN_EXTENT = 64
 # Operators of a program that a handler makes of one node, where it is more than one.
 _WEIGHTS = {
     "_softmax": 4, "_safe_softmax": 4, "softmax": 4, "_log_softmax": 5, "log_softmax": 5,
-    "logsumexp": 5, "mean": 2, "var": 4, "std": 5, "addmm": 2, "baddbmm": 2, "_scaled_mm": 3, "cat": 2,
-    "stack": 2, "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
+    "logsumexp": 5, "mean": 2, "var": 4, "std": 5, "addmm": 2, "baddbmm": 2, "cat": 2, "stack": 2,
+    "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
+    "_scaled_mm": 3,
 }  # fmt: skip
 _ATTENTION_WEIGHT = 8
 # What makes positions of others, and masks.
