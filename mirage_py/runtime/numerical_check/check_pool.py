@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_S = 900.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
 _LEAST_TRIALS_S = 2.0
+_FORGET: Task = {"service": "forget_check"}
 # Without a check, after which its memory on the GPU is given back.
 _IDLE_S = 30.0
 # CUDA maps address space far beyond what it uses.
@@ -177,10 +178,7 @@ class NumericalCheck:
         running = [f for f in (self._ready, *self._begun.values()) if not f.done()]
         if running:
             self._pool.cancel(running)
-        else:
-            for _ in range(self._pool.places):
-                self._pool.submit({"service": "forget_check"})
-        WARM_CHECK.give(self._kind, self._pool)
+        WARM_CHECK.give(self._kind, self._pool, None if running else _FORGET)
         device_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 

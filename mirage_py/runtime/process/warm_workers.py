@@ -64,10 +64,13 @@ class WarmWorkers:
                 self._timer.cancel()
         return pool
 
-    def give(self, key: Hashable, pool: Executor) -> None:
-        """Keep a pool for the next one, or stop it."""
+    def give(self, key: Hashable, pool: Executor, last: Task | None = None) -> None:
+        """Keep a pool for the next one, each of its workers with the task ``last``, or stop it."""
         with self._lock:
             if self._idle_s and self._pool is None:
+                if last is not None:
+                    for _ in range(pool.places):
+                        pool.submit(last)
                 self._store(key, pool)
                 return
         pool.close()

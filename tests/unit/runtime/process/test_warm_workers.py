@@ -37,7 +37,8 @@ def test_the_next_one_takes_what_was_given_back():
     assert taken is pool
     assert pool.tasks == [{"service": "ready"}] * 3
     assert kept.take(3) is None
-    kept.give(3, pool)
+    kept.give(3, pool, {"service": "forget"})
+    assert pool.tasks[3:] == [{"service": "forget"}] * 3
     assert kept.take(2) is None
     assert kept.take(3) is pool
     assert not pool.closed
@@ -45,8 +46,9 @@ def test_the_next_one_takes_what_was_given_back():
 
 def test_without_keeping_a_pool_ends_with_its_use():
     kept, pool = WarmWorkers(), Pool()
-    kept.give(3, pool)
+    kept.give(3, pool, {"service": "forget"})
     assert pool.closed
+    assert not pool.tasks  # which would start a process that nobody stops
     assert kept.take(3) is None
 
 
