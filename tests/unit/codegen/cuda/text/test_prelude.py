@@ -19,7 +19,7 @@ CALLS_80 = """
     cp_async_4(shared, in, true);
     cp_async_commit();
     cp_async_wait<1>();
-    r[0] += shared_address(shared);
+    r[0] += shared_address(shared) + static_cast<unsigned>(checked_position(1, 2));
     ldmatrix_x4(r[0], r[1], r[2], r[3], shared);
     ldmatrix_x4_trans(r[0], r[1], r[2], r[3], shared + 16);
     ldmatrix_x2(r[0], r[1], shared);
@@ -47,6 +47,8 @@ CALLS_80 = """
     swap_with_lane(r[0], r[1], 2);
     uint4 u = load_16_evict_first(in);
     u.x += load_8_evict_first(in).y + load_4_evict_first(in);
+    prefetch_l2(in);
+    u.z += load_16_past_l1(in).x + load_8_past_l1(in).y + load_4_past_l1(in);
     u.y += static_cast<unsigned>(evict_first_policy());
     store_16_evict_first(out, u);
 """
