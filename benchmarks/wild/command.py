@@ -4,6 +4,7 @@ python -m benchmarks.wild --dry -o benchmarks/results/wild-cpu.json   # without 
 python -m benchmarks.wild --docs benchmarks/results/wild-cpu.json     # the tables of the page
 python -m benchmarks.wild -o OUT.json                                 # on GPUs, at real sizes
 python -m benchmarks.wild --only latent_attention@B=1:S=8192          # at others
+python -m benchmarks.wild --join LATER.json -o OUT.json               # its rows instead of OUT's
 
 A dry run takes the small sizes on the CPU: programs are traced, cut and searched as for a GPU, and
 what was found runs as its program in PyTorch. On GPUs both ways are timed beside eager,
@@ -32,7 +33,7 @@ from benchmarks.report.provenance import commit as commit_here
 from benchmarks.report.record import SCHEMA
 from benchmarks.wild import table
 from benchmarks.wild.catalogue import program_at, programs
-from benchmarks.wild.summary import is_right, measured_summary, summary
+from benchmarks.wild.summary import is_right, joined, measured_summary, summary
 from mirage_py.runtime.base.atomic import write_text
 
 Json = dict[str, Any]
@@ -173,6 +174,9 @@ def fill_page(document: Json, page: Path = PAGE) -> None:
 @click.option("--seconds", type=float, help="Seconds for the whole run on GPUs.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes; on GPUs for each.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
+@click.option(
+    "--join", type=click.Path(exists=True, path_type=Path), help="Rows to put into the JSON file."
+)
 @click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Fill the page.")
 def main(
     dry: bool,
@@ -183,9 +187,16 @@ def main(
     seconds: float | None,
     jobs: int,
     commit: str,
+    join: Path | None,
     docs: Path | None,
 ) -> None:
     """Take every program of the suite, and say what serves it."""
+    if join is not None:
+        if output is None or not output.exists():
+            raise click.UsageError("--join needs a file to put rows into: -o FILE")
+        both = [json.loads(path.read_text(encoding="utf-8")) for path in (output, join)]
+        write_text(output, json.dumps(joined(*both), indent=1) + "\n")
+        return
     if docs is not None:
         fill_page(json.loads(docs.read_text(encoding="utf-8")))
         return

@@ -75,6 +75,18 @@ def measured_summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """One file of two runs: rows of the later one, and those of the earlier one that it lacks, each
+    with the commit that it was measured at. What was not run or failed later keeps its row.
+    """
+    rows: dict[str, Row] = {}
+    for document in (earlier, later):
+        own = {r["program"]: {"commit": document["commit"], **r} for r in document["rows"]}
+        rows = {name: rows[name] for name in rows if name not in own} | own
+    kept = list(rows.values())
+    return {**later, "rows": kept, "summary": measured_summary(kept)}
+
+
 def _reason(row: Row) -> str:
     """The code, and what happened without the details in parentheses."""
     held = row["decorator"]
