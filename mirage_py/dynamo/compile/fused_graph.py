@@ -30,6 +30,7 @@ def fused_graph(module: GraphModule, cut: Cut, served: Sequence[RegionGraph]) ->
     def emit(node: Node) -> None:
         # With a stack of its own: chains of views may be long.
         todo = [node]
+        begun: dict[Node, None] = {}
         while todo:
             wanted = todo[-1]
             if wanted in made:
@@ -39,6 +40,9 @@ def fused_graph(module: GraphModule, cut: Cut, served: Sequence[RegionGraph]) ->
             needs = wanted.all_input_nodes if region is None else region.inputs
             missing = [n for n in needs if n not in made]
             if missing:
+                if wanted in begun:
+                    raise ValueError(f"{wanted} needs its own value")
+                begun[wanted] = None
                 todo.extend(reversed(missing))
                 continue
             if region is None:

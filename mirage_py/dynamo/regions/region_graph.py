@@ -121,7 +121,7 @@ def _reshaped(
         for operand in node.all_input_nodes:
             whole = _whole(operand, facts)
             is_made = facts[whole].kind in (CONSTANT, POSITION)
-            if whole not in inside and not is_made and tensors_of(operand):
+            if not _is_inside(whole, inside) and not is_made and tensors_of(operand):
                 read.setdefault(whole, []).append(operand)
     found: dict[Node, Node] = {}
     for whole, views in read.items():
@@ -129,6 +129,12 @@ def _reshaped(
         if alike and views[0] is not whole:
             found.update(dict.fromkeys(views, views[0]))
     return found
+
+
+def _is_inside(node: Node, inside: Mapping[Node, None]) -> bool:
+    """Whether the region computes it, as one of several results of an operator, too."""
+    is_part = node.target is operator.getitem
+    return node in inside or (is_part and node.all_input_nodes[0] in inside)
 
 
 def _whole(node: Node, facts: Mapping[Node, Facts]) -> Node:

@@ -55,6 +55,16 @@ def test_the_result_is_that_of_eager(compiled: Compiled, lines: Lines):
     assert "its program in plain PyTorch" in line
 
 
+def test_views_of_one_of_several_results_are_made_in_its_region(compiled: Compiled, lines: Lines):
+    def normed(x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> Any:
+        y = F.batch_norm(x @ w, mean, var).view(2, 4, 16)
+        return y, F.hardswish(y.view(8, 16)) * 2
+
+    inputs = torch.randn(8, 32), torch.randn(32, 16), torch.randn(16), torch.rand(16) + 0.5
+    torch.testing.assert_close(compiled(normed)(*inputs), normed(*inputs))
+    assert [x for x in lines("served by") if "batch_norm_legit_no_training hardswish" in x] != []
+
+
 def test_an_unknown_option_is_an_error(compiled: Compiled):
     with pytest.raises((InputError, torch._dynamo.exc.BackendCompilerFailed), match="effort"):
         compiled(block, eforts="full")(*arguments())
