@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,12 @@ from mirage_py.axioms.substitutions.rule import Rule
 from mirage_py.errors import InputError
 from mirage_py.search.substitutions.egraph import EGraph, Rewrite
 from mirage_py.search.substitutions.generate import rewrites_of
+from mirage_py.search.substitutions.normal_forms import NormalForms
 
-SAME, REACHED, MET = "the same graph", "reached from the left", "both sides meet"
+SAME, FORM = "the same graph", "one normal form"
+REACHED, MET = "reached from the left", "both sides meet"
 OTHER, SHAPELESS, MISSING = "another operator", "no shapes fit", "not derived"
-COVERED = (SAME, REACHED, MET)
+COVERED = (SAME, FORM, REACHED, MET)
 _ROUNDS, _MAX_NODES = 4, 500
 
 
@@ -29,7 +32,9 @@ class Answer:
 
 
 def answer(foreign: Foreign, rules: Sequence[Rule]) -> Answer:
-    """Whether saturation by the rules, of the left side alone or of both, makes the sides equal."""
+    """Whether the rules give both sides one normal form, or saturation by them, of the left side
+    alone or of both, makes the sides equal.
+    """
     if foreign.other:
         return Answer(foreign.name, OTHER, foreign.other)
     half = len(foreign.left)
@@ -41,15 +46,20 @@ def answer(foreign: Foreign, rules: Sequence[Rule]) -> Answer:
     if left == right:
         return Answer(foreign.name, SAME)
     rank = max(len(x.type) for x in nodes(*sides))
-    own = {x.op for x in nodes(*sides)}
-    near = [r for r in rules if {x.op for x in nodes(*r.left, *r.right)} <= own]
-    for some in (near, rules):
-        rewrites = rewrites_of(some, (rank,))
-        if _meet(left, right, rewrites, both=False):
-            return Answer(foreign.name, REACHED)
-        if _meet(left, right, rewrites, both=True):
-            return Answer(foreign.name, MET)
+    rewrites, forms = _known(tuple(rules), rank)
+    if all(forms.are_equal(a, b) for a, b in zip(left, right, strict=True)):
+        return Answer(foreign.name, FORM)
+    if _meet(left, right, rewrites, both=False):
+        return Answer(foreign.name, REACHED)
+    if _meet(left, right, rewrites, both=True):
+        return Answer(foreign.name, MET)
     return Answer(foreign.name, MISSING, _text(foreign))
+
+
+@functools.cache
+def _known(rules: tuple[Rule, ...], rank: int) -> tuple[list[Rewrite], NormalForms]:
+    rewrites = rewrites_of(rules, (rank,))
+    return rewrites, NormalForms(rewrites, rank)
 
 
 def _meet(

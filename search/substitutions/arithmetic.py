@@ -13,8 +13,8 @@ from mirage_py.axioms.substitutions.expression import Attr
 Array = NDArray[np.int64]
 # A Mersenne prime: products of residues stay within int64.
 PRIME = 2**31 - 1
-# relu keeps the elements that a keyed random function says are positive; and 0 is 0.
-_KEY = (1103515245, 12345, 1 << 14)
+# The order of elements: that of their products with this, from -PRIME / 2 to PRIME / 2; 0 is 0.
+_KEY = 1103515245
 
 
 def applied(
@@ -27,7 +27,7 @@ def applied(
         case "mul":
             return of[0] * of[1] % PRIME
         case "relu":
-            return np.where((of[0] * _KEY[0] + _KEY[1]) % PRIME & _KEY[2], of[0], 0)
+            return np.where(_order(of[0]) > 0, of[0], 0)
         case "matmul":
             return (of[0][:, :, None] * of[1][None] % PRIME).sum(1) % PRIME
         case "transpose":
@@ -44,13 +44,17 @@ def applied(
     windows = _windows(of[0], sizes[str(attrs[1])])
     if op == "avg_pool":
         return windows.sum(3) % PRIME * pow(windows.shape[3], -1, PRIME) % PRIME
-    # The first by a keyed order; a tap in the padding counts as the middle one.
+    # A tap in the padding counts as the middle one.
     middle = windows.shape[3] // 2
     inside = _windows(np.ones_like(of[0]), windows.shape[3]) > 0
     windows = np.where(inside, windows, windows[..., middle : middle + 1])
-    order = windows * _KEY[0] % PRIME
-    chosen = order.argmax(3)[..., None]
+    chosen = _order(windows).argmax(3)[..., None]
     return np.take_along_axis(windows, chosen, 3)[..., 0]
+
+
+def _order(of: Array) -> Any:
+    keys: Any = of * _KEY % PRIME
+    return np.where(keys > PRIME // 2, keys - PRIME, keys)
 
 
 def convolved(image: Array, kernel: Array, groups: int) -> Array:

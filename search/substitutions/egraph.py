@@ -30,6 +30,8 @@ from mirage_py.search.substitutions.matching import (
 
 MAX_NODES = 600
 ROUNDS = 5
+# Nodes that are added to two graphs until they are equal.
+MORE_NODES = 1_000
 
 
 class Rewrite(NamedTuple):
@@ -62,6 +64,7 @@ class EGraph:
     def __init__(self) -> None:
         self._parent: list[int] = []
         self.types: list[Type] = []
+        self._nodes: list[Node] = []
         self.table: dict[Node, int] = {}
         self._by_op: dict[str, list[tuple[Node, int]]] = {}
         self._of_class: dict[tuple[int, str], list[Node]] = {}
@@ -79,12 +82,32 @@ class EGraph:
         known = self.table.get(node)
         if known is not None:
             return self.find(known)
-        found = of or result_type(node.op, node.attrs, [self.types[a] for a in node.args])
+        found = of or self.type_of(node)
         number = len(self._parent)
         self._parent.append(number)
         self.types.append(found)
         self.table[node] = number
+        self._nodes.append(node)
+        self._of_class.setdefault((number, node.op), []).append(node)
         return number
+
+    def type_of(self, node: Node) -> Type:
+        """The shape of a node over classes. Raises InputError where it has none."""
+        return result_type(node.op, node.attrs, [self.types[a] for a in node.args])
+
+    def node(self, number: int) -> Node:
+        """What a class was made for."""
+        return self._nodes[number]
+
+    def nodes(self, number: int, op: str) -> Sequence[Node]:
+        """The nodes of an operator in a class."""
+        return tuple(self._of_class.get((self.find(number), op), ()))
+
+    def note(self, node: Node, number: int) -> None:
+        """Let a class be matched as a node, too."""
+        some = self._of_class.setdefault((number, node.op), [])
+        if node not in some:
+            some.append(node)
 
     def add_expr(self, root: Expr) -> int:
         """The class of an expression."""
@@ -276,6 +299,20 @@ def _axis(axis: object, bound: Bound) -> tuple[str, ...]:
     if found is None:
         raise InputError(f"nothing says how long {axis} is")
     return found
+
+
+def are_equal(one: Expr, other: Expr, rewrites: Sequence[Rewrite]) -> bool:
+    """Whether rules make two expressions equal, within bounds."""
+    graph = EGraph()
+    ends = graph.add_expr(one), graph.add_expr(other)
+    graph.rebuild()
+    most = len(graph.table) + MORE_NODES
+    for _ in range(ROUNDS):
+        if graph.find(ends[0]) == graph.find(ends[1]):
+            return True
+        if len(graph.table) > most or not graph.step(rewrites, most):
+            break
+    return graph.find(ends[0]) == graph.find(ends[1])
 
 
 def reaches(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from mirage_py.axioms.substitutions.expression import (
     ANY,
@@ -29,18 +29,16 @@ from mirage_py.axioms.substitutions.rule import (
     joined_axis,
 )
 from mirage_py.errors import InputError
-from mirage_py.search.substitutions.egraph import EGraph, Rewrite, reaches
+from mirage_py.search.substitutions.egraph import Rewrite, are_equal, reaches
 from mirage_py.search.substitutions.enumeration import Enumeration, split_sizes
 from mirage_py.search.substitutions.instances import differs
-from mirage_py.search.substitutions.reductions import Reductions, Renamings
+from mirage_py.search.substitutions.normal_forms import NormalForms
+from mirage_py.search.substitutions.renamings import Renamings
 from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
 SIZES = {"m": 4, "a": 3, "b": 2, "n": 1, "c": 2, "h": 7, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
-# Rounds of an e-graph and nodes that these may add: for two graphs, and for so many together.
-_ROUNDS, _MORE_NODES = 5, 1_000
-_TOGETHER, _ROUNDS_TOGETHER, _MORE_TOGETHER = 24, 3, 400
 
 
 @dataclass
@@ -53,6 +51,8 @@ class Found:
     seen: dict[tuple[Expr, ...], None] = field(default_factory=dict)
     # What tests alone confirm: no rules, but what follows from them is not tried again.
     tested: list[Rule] = field(default_factory=list)
+    # What rules imply, though not by normal forms alone.
+    lemmas: list[Rewrite] = field(default_factory=list)
     _names: Iterator[int] = field(default_factory=lambda: count(1))
 
     def keep(self, left: tuple[Expr, ...], right: tuple[Expr, ...], proof: Any) -> None:
@@ -73,6 +73,27 @@ class Found:
             for rewrite in rewrites_of(known, (rank,))
             if all(x.attrs[0] in axes for x in nodes(*rewrite.left) if x.op == "concat")
         ]
+
+    def forms_for(self, universe: Universe) -> NormalForms:
+        """Normal forms by the rules, by what they imply, and by what only tests confirm."""
+        rank = max(len(shape) for _, shape in universe.inputs)
+        rewrites = rewrites_of((*self.rules, *self.tested), (rank,))
+        return NormalForms([*rewrites, *self.lemmas], rank)
+
+    def learn(
+        self, one: Expr, other: Expr, forms: NormalForms, rewrites: Sequence[Rewrite]
+    ) -> None:
+        """Take what rules imply of two graphs into the normal forms, for all sizes if it holds for
+        all.
+        """
+        sides = forms.normal(one), forms.normal(other)
+        if sides[0] is None or sides[1] is None:
+            return
+        for left, right in (*general_forms(sides[:1], sides[1:]), (sides[:1], sides[1:])):
+            if (left, right) == (sides[:1], sides[1:]) or are_equal(*left, *right, rewrites):
+                self.lemmas.append(Rewrite(left, right))
+                forms.learn(*left, *right)
+                return
 
 
 def rewrites_of(rules: Sequence[Rule], ranks: Sequence[int] = RANKS) -> list[Rewrite]:
@@ -141,44 +162,36 @@ def without_implied(found: Found) -> list[Rule]:
     return kept
 
 
-class Pair(NamedTuple):
-    """Equal graphs, the second one with its number."""
-
-    number: int
-    left: Expr
-    right: Expr
-
-
 # -- graphs with one output ----------------------------------------------------------------------
 
 
 def _singles(enumeration: Enumeration, found: Found) -> int:
-    """Equal graphs, the smaller ones first, and of one size those of more inputs: what known rules
-    do not lead to, in one graph after the other or in an e-graph, becomes a rule.
+    """Equal graphs, the smaller ones first, and of one size those of more inputs: where the normal
+    forms of two differ and no e-graph makes them equal, they become a rule.
     """
     renamings = Renamings(enumeration)
     seen: dict[tuple[Expr, ...], None] = {}
-    apart: dict[int, None] = {}
-    for level in range(1, enumeration.universe.most + 1):
-        rewrites = found.rewrites_for(enumeration.universe)
-        below = Reductions(renamings, enumeration, level, rewrites, apart)
-        groups: dict[int, dict[int, list[Pair]]] = {}
-        for first, other in _pairs(enumeration, renamings, level):
-            if below.is_implied(first, other):
-                continue
-            pair = Pair(other, enumeration.expression(first), enumeration.expression(other))
-            name = renamed((pair.left, pair.right))
-            if name not in seen and {*inputs(pair.left)} <= {*inputs(pair.right)}:
-                seen[name] = None
-                group = groups.setdefault(-len(inputs(pair.right)), {})
-                group.setdefault(first, []).append(pair)
+    universe = enumeration.universe
+    forms = found.forms_for(universe)
+    for level in range(1, universe.most + 1):
+        pairs: list[tuple[Expr, Expr]] = []
+        for numbers in _pairs(enumeration, renamings, level):
+            left, right = map(enumeration.expression, numbers)
+            if not forms.are_equal(left, right) and {*inputs(left)} <= {*inputs(right)}:
+                pairs.append((left, right))
         renamings.extend(level)
-        for key in sorted(groups):
-            for pairs in groups[key].values():
-                for begin in range(0, len(pairs), _TOGETHER):
-                    together = pairs[begin : begin + _TOGETHER]
-                    rewrites, failed = _within(together, found, rewrites, enumeration)
-                    apart |= dict.fromkeys(i for n in failed for i in renamings.named_alike(n))
+        rewrites = found.rewrites_for(universe)
+        for left, right in sorted(pairs, key=lambda p: -len(inputs(p[1]))):
+            name = renamed((left, right))
+            if name in seen or forms.are_equal(left, right):
+                continue
+            seen[name] = None
+            if are_equal(left, right, rewrites):
+                found.learn(left, right, forms, rewrites)
+            else:
+                _consider((left,), (right,), found)
+                rewrites = found.rewrites_for(universe)
+                forms = found.forms_for(universe)
     return len(seen)
 
 
@@ -203,54 +216,6 @@ def _pairs(enumeration: Enumeration, renamings: Renamings, level: int) -> Iterat
         if key not in seen:
             seen[key] = None
             yield first, other
-
-
-def _within(
-    pairs: Sequence[Pair], found: Found, rewrites: list[Rewrite], enumeration: Enumeration
-) -> tuple[list[Rewrite], list[int]]:
-    """The rules after some graphs that equal one have been looked at, and the graphs of which they
-    do not say it.
-    """
-    graph, failed = EGraph(), []
-    start = graph.add_expr(pairs[0].left)
-    ends = [(start, graph.add_expr(p.right)) for p in pairs]
-    saturate(graph, rewrites, ends, _ROUNDS_TOGETHER, _MORE_TOGETHER)
-    for pair, (_, end) in zip(pairs, ends, strict=True):
-        # Together they share a bound, which alone may do.
-        if graph.find(end) == graph.find(start) or are_equal(pair.left, pair.right, rewrites):
-            continue
-        if _consider((pair.left,), (pair.right,), found):
-            rewrites = found.rewrites_for(enumeration.universe)
-            graph.merge(start, end)
-            saturate(graph, rewrites, ends, _ROUNDS_TOGETHER, _MORE_TOGETHER)
-        else:
-            failed.append(pair.number)
-    return rewrites, failed
-
-
-def saturate(
-    graph: EGraph,
-    rewrites: Sequence[Rewrite],
-    pairs: Sequence[tuple[int, int]],
-    rounds: int = _ROUNDS,
-    more: int = _MORE_NODES,
-) -> None:
-    """Apply rules within bounds, or until these pairs are equal."""
-    graph.rebuild()
-    most = len(graph.table) + more
-    for _ in range(rounds):
-        if all(graph.find(a) == graph.find(b) for a, b in pairs):
-            return
-        if len(graph.table) > most or not graph.step(rewrites, most):
-            return
-
-
-def are_equal(one: Expr, other: Expr, rewrites: Sequence[Rewrite]) -> bool:
-    """Whether rules make two expressions equal, within bounds."""
-    graph = EGraph()
-    ends = graph.add_expr(one), graph.add_expr(other)
-    saturate(graph, rewrites, [ends])
-    return graph.find(ends[0]) == graph.find(ends[1])
 
 
 def _consider(left: tuple[Expr, ...], right: tuple[Expr, ...], found: Found) -> bool:

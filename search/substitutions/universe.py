@@ -82,9 +82,6 @@ UNIVERSES: tuple[Universe, ...] = (
 UNIVERSES += (
     Universe("pointwise of four", _named("x", 3, VECTOR), (_ADD, _MUL, _RELU), 4),
     Universe("joined of four", _named("x", 4, VECTOR), (_ADD, _RELU, *_pieces(1)), 4),
-)
-# Minutes each: asked for by name.
-LARGE_UNIVERSES = (
     Universe("matrices of four", _named("x", 3, MATRIX), (_MATMUL, _ADD, *_pieces(0, 1)), 4),
     Universe("convolutions of four", _IMAGES, (_CONV, _ADD, _RELU, *_pieces(0, 1)), 4),
     Universe("groups of four", _IMAGES, (_CONV, _PAIR, *_pieces(0, 1)), 4),

@@ -25,22 +25,19 @@ def rules() -> None:
 def generate(screen: Screen, output: Path | None, names: tuple[str, ...], seed: int) -> int:
     """Enumerate all small graphs and keep the rules that the others do not imply.
 
-    Without names all but the universes of four operators that take minutes each.
-
     Without an output folder the rules are printed.
     """
     from mirage_py.axioms.substitutions.database import write
     from mirage_py.search.substitutions.generate import generate as found_by
     from mirage_py.search.substitutions.generate import without_implied
-    from mirage_py.search.substitutions.universe import LARGE_UNIVERSES, UNIVERSES
+    from mirage_py.search.substitutions.universe import UNIVERSES
 
-    every = (*UNIVERSES, *LARGE_UNIVERSES)
-    unknown = [name for name in names if all(u.name != name for u in every)]
+    unknown = [name for name in names if all(u.name != name for u in UNIVERSES)]
     if unknown:
-        known = ", ".join(u.name for u in every)
+        known = ", ".join(u.name for u in UNIVERSES)
         raise click.BadParameter(f"no universe {unknown[0]}; there are {known}")
     with stdout_to_stderr(), screen.progress() as progress:
-        chosen = [u for u in every if u.name in names] or UNIVERSES
+        chosen = [u for u in UNIVERSES if u.name in names] or UNIVERSES
         found = found_by(chosen, seed=seed, progress=progress)
         kept = without_implied(found)
     if output is None:

@@ -6,18 +6,17 @@ import pytest
 
 from mirage_py.axioms.substitutions.expression import Expr, inputs, operators
 from mirage_py.axioms.substitutions.proofs import fault
+from mirage_py.search.substitutions.egraph import are_equal
 from mirage_py.search.substitutions.enumeration import Enumeration
 from mirage_py.search.substitutions.generate import (
     SIZES,
     Found,
-    are_equal,
     generate,
     renamed,
     rewrites_of,
     without_implied,
 )
 from mirage_py.search.substitutions.instances import differs
-from mirage_py.search.substitutions.reductions import Reductions, Renamings
 from mirage_py.search.substitutions.universe import MATRIX, Universe
 
 SMALL = Universe(
@@ -74,20 +73,6 @@ def test_whatever_is_equal_follows_from_them(found: Found) -> None:
     assert len(pairs) > 100
     for pair in list(pairs)[::5]:
         assert are_equal(*pair, rewrites), pair
-
-
-def test_steps_at_the_last_operator_need_rules(found: Found) -> None:
-    enumeration = Enumeration(SMALL, SIZES, 0)
-    enumeration.run()
-    renamings = Renamings(enumeration)
-    for level in (1, 2):
-        renamings.extend(level)
-    rewrites = rewrites_of(found.rules, (2,))
-    known, nothing = (Reductions(renamings, enumeration, 3, r, {}) for r in (rewrites, ()))
-    pairs = [p for p in enumeration.equal if enumeration.level(p[1]) == 3][::9]
-    implied = [pair for pair in pairs if known.is_implied(*pair)]
-    assert len(implied) > len(pairs) / 2
-    assert not any(nothing.is_implied(*pair) for pair in pairs)
 
 
 def test_it_repeats_itself(found: Found) -> None:
