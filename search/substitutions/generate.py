@@ -86,13 +86,14 @@ class Found:
         """Take what rules imply of two graphs into the normal forms, for all sizes if it holds for
         all.
         """
-        sides = forms.normal(one), forms.normal(other)
-        if sides[0] is None or sides[1] is None:
+        first, second = forms.normal(one), forms.normal(other)
+        if first is None or second is None:
             return
-        for left, right in (*general_forms(sides[:1], sides[1:]), (sides[:1], sides[1:])):
-            if (left, right) == (sides[:1], sides[1:]) or are_equal(*left, *right, rewrites):
-                self.lemmas.append(Rewrite(left, right))
-                forms.learn(*left, *right)
+        as_they_are = (first,), (second,)
+        for (left,), (right,) in (*general_forms(*as_they_are), as_they_are):
+            if (left, right) == (first, second) or are_equal(left, right, rewrites):
+                self.lemmas.append(Rewrite((left,), (right,)))
+                forms.learn(left, right)
                 return
 
 

@@ -27,8 +27,8 @@ from mirage_py.search.substitutions.egraph import (
 )
 
 # The least first.
-_ORDER = ("input", "concat", "split", "add", "mul", "relu", "max_pool", "avg_pool")
-_ORDER += ("matmul", "conv", "enlarge", "transpose")
+_ORDER = ["input", "concat", "split", "add", "mul", "relu", "max_pool", "avg_pool"]
+_ORDER += ["matmul", "conv", "enlarge", "transpose"]
 _COMMUTE = ("add", "mul")
 # Steps within one normal form: a bound, as lists of operands are no part of the ordering.
 _STEPS = 400
@@ -72,10 +72,10 @@ class NormalForms:
         return None if number is None else self._expression(number)
 
     def _orient(self, one: Expr, other: Expr) -> bool:
-        sides = self.normal(one), self.normal(other)
-        if sides[0] is None or sides[1] is None or sides[0] == sides[1]:
+        first, second = self.normal(one), self.normal(other)
+        if first is None or second is None or first == second:
             return False
-        for left, right in (sides, sides[::-1]):
+        for left, right in ((first, second), (second, first)):
             rule = Rule("", (left,), (right,), "")
             if left.op != "input" and _is_greater(left, right) and rule.applies(forward=True):
                 self._rules.setdefault(left.op, []).append(Rewrite((left,), (right,)))
@@ -238,7 +238,7 @@ def _symbol(x: Expr) -> tuple[int, tuple[Attr, ...]]:
     counted = ("axis", "index", "groups", "window")
     own = (a for name, a in zip(names, x.attrs, strict=True) if name in counted)
     # The last axis is joined last.
-    return _ORDER.index(x.op), tuple(-int(a) if x.op == "concat" else a for a in own)
+    return _ORDER.index(x.op), tuple(-int(str(a)) if x.op == "concat" else a for a in own)
 
 
 def _is_greater(one: Expr, other: Expr) -> bool:
