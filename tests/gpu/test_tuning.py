@@ -37,6 +37,8 @@ def greedy_plan() -> Plan:
     return rms_plan(*SIZES, tiles=(16, 512, 512), dtype=DTYPE)
 
 
+# Of torch itself, in its autotuning.
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
 def test_a_tuning():
     target = detect_target()
     assert target is not None
