@@ -37,6 +37,7 @@ from mirage_py.search.substitutions.renamings import Renamings
 from mirage_py.search.substitutions.universe import UNIVERSES, Universe
 
 # Small sizes that fingerprints are taken at; no two that a graph could mistake for one another.
+# There are several images, as which element is the largest says little of each.
 SIZES = {"m": 4, "a": 3, "b": 2, "n": 6, "c": 2, "h": 7, "r": 3, "e": 1}
 RANKS = (1, 2, 3)
 

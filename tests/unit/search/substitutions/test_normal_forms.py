@@ -16,7 +16,7 @@ from mirage_py.search.substitutions.egraph import Rewrite
 from mirage_py.search.substitutions.enumeration import Enumeration
 from mirage_py.search.substitutions.generate import SIZES, rewrites_of
 from mirage_py.search.substitutions.normal_forms import NormalForms
-from mirage_py.search.substitutions.universe import UNIVERSES
+from mirage_py.search.substitutions.universe import IMAGE, UNIVERSES, Universe
 
 M, N, K, P = (("m",), ("n",), ("k",), ("p",))
 
@@ -54,6 +54,16 @@ def test_graphs_of_one_form_are_equal_and_equal_ones_have_one(name: str, forms: 
         apart += form != forms.normal(enumeration.expression(value))
     assert len(first) > 80
     assert apart <= len(first) / 20
+
+
+def test_largest_elements_are_not_equal_by_chance():
+    operators = (("relu", ()), ("max_pool", ("unit", "r")))
+    enumeration = Enumeration(Universe("pooled", (("x0", IMAGE),), operators, 3), SIZES, 0)
+    enumeration.run()
+    forms = NormalForms(rewrites_of(proved_rules(), (3,)), 3)
+    pairs = [tuple(map(enumeration.expression, pair)) for pair in enumeration.equal]
+    assert len(pairs) > 3
+    assert all(forms.are_equal(*pair) for pair in pairs)
 
 
 def test_products_of_joined_operands_with_shared_parts(forms: NormalForms):
