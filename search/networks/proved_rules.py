@@ -53,8 +53,10 @@ def _all() -> tuple[Substitution, ...]:
 
 
 def substitutions_of(rules: Sequence[Rule]) -> tuple[Substitution, ...]:
-    """What rules do; those without a proof do nothing."""
-    proved = [rule for rule in rules if rule.status == PROVED]
+    """What rules do; those without a proof do nothing, nor do those of which an input has an axis
+    of parts: no tensor of a network says where its parts are.
+    """
+    proved = [rule for rule in rules if rule.status == PROVED and not _has_parts(rule)]
     readings = [
         _Reading(rule, forward, axes, as_number)
         for rule in proved
@@ -64,6 +66,11 @@ def substitutions_of(rules: Sequence[Rule]) -> tuple[Substitution, ...]:
         for as_number in _numbers(rule)
     ]
     return tuple(r.substitution() for r in readings if r.is_connected)
+
+
+def _has_parts(rule: Rule) -> bool:
+    given = inputs(*rule.left, *rule.right)
+    return any(len(axis) > 1 for x in given for axis in x.type)
 
 
 def _spatial(rule: Rule) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from mirage_py.targets import target
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 F = nn.functional
-PAIR = "rule 50: matmul, matmul as concat, matmul, split"
+PAIR = "rule 46: matmul, matmul as concat, matmul, split"
 
 
 class Branches(nn.Module):

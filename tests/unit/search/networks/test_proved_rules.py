@@ -71,8 +71,8 @@ def two_sums(*lead: int) -> Graph:
 @pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
 def test_a_rule_with_one_root_holds_for_rows_along_several_axes(lead: tuple[int, ...]):
     program = two_sums(*lead)
-    found = saturated(program, "43")
-    assert [a.substitution.name.split(":")[0] for a in found.applications] == ["rule 43"]
+    found = saturated(program, "40")
+    assert [a.substitution.name.split(":")[0] for a in found.applications] == ["rule 40"]
     graphs = made(program, found)
     assert any(n.operator == "concat" for g in graphs for n in g.nodes)
     assert_all_equal(program, graphs)
@@ -90,9 +90,9 @@ def convolutions(*padding: int, kernel: int = 3) -> Graph:
 
 def test_a_rule_with_two_roots_merges_convolutions_at_two_spatial_axes():
     program = convolutions(1, 1)
-    found = saturated(program, "92")
+    found = saturated(program, "84")
     assert [a.substitution.name for a in found.applications] == [
-        "rule 92: conv2d, conv2d as concat, conv2d, split"
+        "rule 84: conv2d, conv2d as concat, conv2d, split"
     ]
     graphs = made(program, found)
     assert any(n.operator == "split" for g in graphs for n in g.nodes)
@@ -100,7 +100,7 @@ def test_a_rule_with_two_roots_merges_convolutions_at_two_spatial_axes():
 
 
 def test_windows_that_differ_are_no_match():
-    assert saturated(convolutions(1, 0), "92").applications == []
+    assert saturated(convolutions(1, 0), "84").applications == []
 
 
 def test_a_pair_is_merged_by_the_proved_rule_and_its_weight_is_made_once():
@@ -110,8 +110,8 @@ def test_a_pair_is_merged_by_the_proved_rule_and_its_weight_is_made_once():
     program = b.build(b.apply("mul", *(b.apply("matmul", x, w) for w in weights)))
     result = optimize_network(program, target("h200"))
     (step,) = result.steps
-    assert step.rule == "rule 50: matmul, matmul as concat, matmul, split"
-    assert step.proof == "proved for all sizes, certificate 50 of the rules"
+    assert step.rule == "rule 46: matmul, matmul as concat, matmul, split"
+    assert step.proof == "proved for all sizes, certificate 46 of the rules"
     nodes = list(zip(result.graph.nodes, result.graph.is_constant, strict=True))
     assert [n.operator for n, known in nodes if known] == ["concat"]
     assert sum(n.operator == "matmul" for n, _ in nodes) == 1
@@ -122,7 +122,7 @@ def test_a_number_is_a_scalar_of_a_rule():
     b = GraphBuilder()
     x, w = b.input("x", (2, 3)), b.input("w", (3, 4))
     program = b.build(b.apply("scale", b.apply("matmul", x, w), factor=2.0))
-    found = saturated(program, "52", "53")
+    found = saturated(program, "48", "49")
     assert found.applications
     assert_all_equal(program, made(program, found))
 
@@ -145,8 +145,8 @@ def test_a_mean_that_does_not_count_padding_is_no_match():
         ]
         return b.build(b.apply("add", *pooled))
 
-    assert saturated(program(0), "116").applications == []
-    assert saturated(program(1), "116").applications != []
+    assert saturated(program(0), "109").applications == []
+    assert saturated(program(1), "109").applications != []
 
 
 def test_only_proved_rules_do_anything():
