@@ -9,7 +9,7 @@ import pytest
 
 from mirage_py.axioms.substitutions.database import all_rules, proved_rules
 from mirage_py.axioms.substitutions.expression import inputs
-from mirage_py.axioms.substitutions.rule import PROVED, TESTED
+from mirage_py.axioms.substitutions.rule import PROVED, TESTED, Rule
 from mirage_py.errors import InputError
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
@@ -149,11 +149,21 @@ def test_a_mean_that_does_not_count_padding_is_no_match():
     assert saturated(program(1), "109").applications != []
 
 
+def without_parts() -> list[Rule]:
+    """Rules of which no input has an axis of parts: a tensor does not say where its parts are."""
+    return [
+        r
+        for r in proved_rules()
+        if all(len(axis) == 1 for x in inputs(*r.left, *r.right) for axis in x.type)
+    ]
+
+
 def test_only_proved_rules_do_anything():
     rules = all_rules()
     assert {s.proof for s in substitutions_of(rules)} == {
-        f"proved for all sizes, certificate {r.name} of the rules" for r in proved_rules()
+        f"proved for all sizes, certificate {r.name} of the rules" for r in without_parts()
     }
+    assert len(proved_rules()) - len(without_parts()) == 1
     x_plus_y = next(r for r in rules if r.name == "1")
     wrong = replace(x_plus_y, name="wrong", right=x_plus_y.left[0].args[:1], status=TESTED)
     assert substitutions_of([wrong]) == ()
@@ -181,7 +191,7 @@ def test_all_rules_on_a_network_of_200_operators_stay_within_the_bounds():
     program = b.build(y)
     assert len(program.nodes) == 200
     rules = substitutions_of(proved_rules())
-    assert len({rule.proof for rule in rules}) == len(proved_rules())
+    assert len({rule.proof for rule in rules}) == len(without_parts())
     result = optimize_network(
         program, target("h200"), substitutions=rules, limits=Limits(solver=0.3)
     )
@@ -192,10 +202,13 @@ def test_all_rules_on_a_network_of_200_operators_stay_within_the_bounds():
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_what_every_rule_makes_of_its_own_graph_has_the_same_values(forward: bool):
-    done, rules = 0, [rule for rule in proved_rules() if rule.applies(forward=forward)]
+    done, rules = 0, [rule for rule in without_parts() if rule.applies(forward=forward)]
+    together = 0
     for rule in rules:
         side = rule.left if forward else rule.right
         order = inputs(*side)
+        # Roots that share no tensor are not looked for: pairs of relus, transposes, pools.
+        together += len(side) == 1 or bool({*inputs(side[0])} & {*inputs(side[1])})
         for seed in range(30):
             try:
                 program = graph_of(side, drawn((*rule.left, *rule.right), seed), order)
@@ -207,5 +220,5 @@ def test_what_every_rule_makes_of_its_own_graph_has_the_same_values(forward: boo
             if found.applications:
                 done += 1
                 break
-    # Two roots that share no tensor are not looked for: pairs of relus, transposes, pools.
-    assert done >= 0.8 * len(rules)
+    assert together > 40
+    assert done >= 0.9 * together, (done, together)
