@@ -130,6 +130,7 @@ class Code(Enum):
     GROWING_CACHE = (
         "it copies what is there already into a longer tensor, as a cache that grows does"
     )
+    SIZE_IS_NUMBER = "a size that changes is a number in it"
     LEFT_TO_INDUCTOR = "Inductor has the library's operators, writes in place, and lays tensors out"
     GRADIENT_OF_ATTENTION = "the gradient wants what only torch's own attention leaves behind"
     SAVES_NOTHING = "a kernel of ours would save nothing"

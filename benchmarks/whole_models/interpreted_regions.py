@@ -11,8 +11,9 @@ import torch
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.regions.region_program import RegionProgram
 from mirage_py.dynamo.serve.options import backend_options
-from mirage_py.dynamo.serve.region_call import Kernel, Service
+from mirage_py.dynamo.serve.service import Kernel, Service
 from mirage_py.reasons import Code, Server, reason
+from mirage_py.ugraph.checks.run_time_sizes import source_of
 
 
 def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
@@ -42,21 +43,25 @@ def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
 def interpreted(region: RegionProgram, budget_s: float) -> Service:
     """The plan that the model ranks first, kernel by kernel in Triton's interpreter."""
     from mirage_py.pipeline import pipeline
+    from mirage_py.pipeline.sized_kernels import sized_plan
     from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 
     program = region.program
     result = pipeline.optimize(
         program, target="h200", backend="triton", effort="none", budget=budget_s
     )
-    plan = result.plan
+    plan = sized_plan(result, region.dims) if region.dims else result.plan
     if plan is None:
         return Service(None, reason(Code.NONE_FASTER, "there is none"))
+    sources = {dim: source_of(program, dim) for dim in region.dims}
+    places = {t.name: n for n, t in enumerate(program.inputs)}
     outputs = [o.tensor for o in program.outputs]
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         named = zip(program.inputs, inputs, strict=True)
         arrays = {t.name: x.double().numpy() for t, x in named}
-        found = run_interpreted(plan, arrays)
+        found_at = {d: inputs[places[s[0]]].shape[s[1]] for d, s in sources.items() if s}
+        found = run_interpreted(plan, arrays, found_at or None)
         types = [getattr(torch, t.dtype.torch_name) for t in outputs]
         return tuple(
             torch.from_numpy(np.ascontiguousarray(found[t.name])).to(dtype)

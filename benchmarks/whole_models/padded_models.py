@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from benchmarks.report.provenance import commit
-from mirage_py.dynamo.serve.region_call import Service
+from mirage_py.dynamo.serve.service import Service
 
 PADDINGS = ("left", "right", "packed")
 # Logits of random weights are of size 1: float32 rounds at 1e-7, a bfloat16 kernel at 4e-3.

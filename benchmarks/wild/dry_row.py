@@ -16,7 +16,7 @@ from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.regions.region_program import REGION, RegionProgram
 from mirage_py.dynamo.regions.regions import left_alone
 from mirage_py.dynamo.serve.options import backend_options
-from mirage_py.dynamo.serve.region_call import Kernel, Service
+from mirage_py.dynamo.serve.service import Kernel, Service
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
 from mirage_py.reasons import Code, Server, read_reason, reason

@@ -10,8 +10,8 @@ import torch
 from mirage_py.dynamo.functions.in_parts import InParts
 from mirage_py.dynamo.regions.region_program import RegionProgram
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Kernel as RegionKernel
-from mirage_py.dynamo.serve.region_call import RegionServer, Service
+from mirage_py.dynamo.serve.service import Kernel as RegionKernel
+from mirage_py.dynamo.serve.service import RegionServer, Service
 from mirage_py.errors import LostGpuError, MirageError, why_failed
 from mirage_py.frontend.cached_kernels import what_serves
 from mirage_py.frontend.searches import CallOptions, Optimizer

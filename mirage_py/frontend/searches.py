@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from mirage_py.arguments import shown
 from mirage_py.display import shown_progress
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
@@ -59,11 +58,6 @@ class CallOptions:
     def __post_init__(self) -> None:
         check_types(self, _TYPES)
         check_axes(self.dynamic)
-        if any(type(edge) is not int for edge in self.edges):
-            raise InputError(
-                f"bucket edges {shown(list(self.edges))} are no whole numbers",
-                repair="pass the upper ends of buckets, as in edges=(64, 256)",
-            )
         _ = self.policy  # an unknown one is an error here
 
     @property

@@ -8,7 +8,7 @@ smallest, at an odd and at the largest size of a bucket.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mirage_py.cache.cached_results import Question, is_late, trusted_entry
@@ -32,6 +32,17 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class SizedResult:
+    """A plan with run-time sizes, or None, and the report of its search: ``searched`` or ``cached``
+    by ``source``.
+    """
+
+    plan: Plan | None
+    report: Any
+    source: str
+
+
 def sized_optimizer_for(
     request: Request, *, cache: bool = True, invariant: bool = False
 ) -> SizedOptimizer:
@@ -42,45 +53,63 @@ def sized_optimizer_for(
     ``invariant`` the dimensions are of rows, each computed alike however many there are: without
     such a kernel UnsupportedError is raised, since nothing else can promise that.
     """
-    if request.backend == AUTO:
-        request = replace(request, backend="triton")
 
     def prepare(
         program: Program, dims: Sequence[str], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
-        _require_open(program, dims)
+        require_open(program, dims)
         against = baselines(program, fallback, effort=request.effort, dynamic=True)
         rows = tuple(dims) if invariant else ()
-        asked = with_writes(replace(request, baselines=against, rows=rows), fallback)
-        question = question_of(program, asked)
-        key = _key(question, dims)
-        store = ResultCache() if cache and not Settings.from_env().no_cache else None
-        known = trusted_entry(store, program, question.target, key) if store is not None else None
-        if known is not None:
-            return _runner(known.plan, known.report, "cached", against)
-        result = run(program, asked)
-        plan = sized_plan(result, dims)
-        if plan is not None and question.measured:
-            checked = check_sizes(plan, run_on_gpu, seed=request.seed)
-            if not checked.passed:
-                why_not = reason(Code.WRONG_AT_SIZES, checked.reason)
-                plan, result = None, replace(result, why_not=why_not)
-        if plan is None and invariant:
-            raise UnsupportedError(
-                "no kernel computes each row alike",
-                where=program.name,
-                why=str(result.why_not or "no plan passed its checks"),
-                repair="leave invariant out, or ask for less in one function",
-            )
-        report = replace(result, plan=plan).document()
-        if store is not None and not is_late(report):
-            store.put(question.target, key, program=program, plan=plan, report=report)
-        return _runner(plan, report, "searched", against)
+        asked = with_writes(replace(request, rows=rows), fallback)
+        found = sized_result(program, dims, asked, lambda: against, cache=cache)
+        return _runner(found.plan, found.report, found.source, against)
 
     return prepare
 
 
-def _require_open(program: Program, dims: Sequence[str]) -> None:
+def sized_result(
+    program: Program,
+    dims: Sequence[str],
+    request: Request,
+    against: Callable[[], Baselines | None],
+    *,
+    cache: bool = True,
+) -> SizedResult:
+    """The fastest plan of a program whose sizes ``dims`` are open, searched or looked up.
+
+    ``against`` makes the baselines of a search. Raises UnsupportedError where no plan is open, or,
+    with rows in the request, where there is none.
+    """
+    if request.backend == AUTO:
+        request = replace(request, backend="triton")
+    require_open(program, dims)
+    question = question_of(program, request)
+    key = _key(question, dims)
+    store = ResultCache() if cache and not Settings.from_env().no_cache else None
+    known = trusted_entry(store, program, question.target, key) if store is not None else None
+    if known is not None:
+        return SizedResult(known.plan, known.report, "cached")
+    result = run(program, replace(request, baselines=against()))
+    plan = sized_plan(result, dims)
+    if plan is not None and question.measured:
+        checked = check_sizes(plan, run_on_gpu, seed=request.seed)
+        if not checked.passed:
+            why_not = reason(Code.WRONG_AT_SIZES, checked.reason)
+            plan, result = None, replace(result, why_not=why_not)
+    if plan is None and request.rows:
+        raise UnsupportedError(
+            "no kernel computes each row alike",
+            where=program.name,
+            why=str(result.why_not or "no plan passed its checks"),
+            repair="leave invariant out, or ask for less in one function",
+        )
+    report = replace(result, plan=plan).document()
+    if store is not None and not is_late(report):
+        store.put(question.target, key, program=program, plan=plan, report=report)
+    return SizedResult(plan, report, "searched")
+
+
+def require_open(program: Program, dims: Sequence[str]) -> None:
     """UnsupportedError, before the search, where the program has a size written in: so has every
     plan of it.
     """

@@ -42,6 +42,11 @@ class ShapePolicy:
                 f"unknown shape policy {shown(self.kind)}",
                 repair=f"use one of {', '.join(POLICIES)}",
             )
+        if any(type(edge) is not int for edge in self.edges):
+            raise InputError(
+                f"bucket edges {shown(list(self.edges))} are no whole numbers",
+                repair="pass the upper ends of buckets, as in edges=(64, 256)",
+            )
         rising = all(a < b for a, b in zip((0, *self.edges), self.edges, strict=False))
         if not rising:
             raise InputError(

@@ -189,6 +189,22 @@ def test_sizes_that_change():
 
 # Of Inductor, about the float32 products of rotary positions.
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+def test_contexts_of_a_cache_take_one_search():
+    from mirage_py.dynamo.serve.region_op import living_calls
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax((q @ k.transpose(1, 2)).float() / 8, -1).to(v.dtype) @ v
+
+    make: Any = {"dtype": torch.bfloat16, "device": "cuda"}
+    fast = compiled(attend, whole_graph="trust")
+    with torch.no_grad():
+        for tokens in (1, 2, 3, 17, 64, 101, 303, 512):
+            q, k = torch.randn(32, 1, 64, **make), torch.randn(32, tokens, 64, **make)
+            close(fast(q, k, k + 1), attend(q, k, k + 1))
+    tables = [c.dispatch_table() for c in living_calls()]
+    assert [t.splitlines()[-1] for t in tables if "searches" in t] == ["searches: 1 of at most 8"]
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_a_model_in_bfloat16(name: str):
     pytest.importorskip("transformers")

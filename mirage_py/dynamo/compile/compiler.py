@@ -23,17 +23,20 @@ from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
+from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes, symbolic_sizes
 from mirage_py.dynamo.regions.writes import Write, count_together, in_place, put_writes, take_writes
 from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
 from mirage_py.dynamo.serve.log import log, report
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Entry, RegionCall, RegionServer, Service, layouts_of
+from mirage_py.dynamo.serve.region_call import RegionCall, layouts_of
 from mirage_py.dynamo.serve.region_op import register
 from mirage_py.dynamo.serve.servers import server_for
+from mirage_py.dynamo.serve.service import Entry, RegionServer, Service
 from mirage_py.errors import LostGpuError, MirageWarning
 from mirage_py.reasons import Code, Reason, reason
+from mirage_py.shapes.policy import STATIC, ShapePolicy
 from mirage_py.targets import Target
 
 
@@ -242,11 +245,40 @@ class GraphCompiler:
                 graph.constants,
                 self.chain,
                 graph.written,
+                self._sizes(graph, values),
+                self._original,
             )
             register(call)
         # Kernels are measured on real tensors, and their programs are nobody's trace.
         with _disable_current_modes(), no_python_dispatcher():
             return call.prepare(layouts_of(values))
+
+    def _sizes(
+        self, graph: RegionGraph, values: Sequence[Any]
+    ) -> tuple[SymbolicSizes, ShapePolicy] | None:
+        """The names of a region's symbolic sizes, where one kernel may serve many of them."""
+        policy = self.options.policy
+        # What is written in place lies where one size says.
+        if policy.kind == STATIC or graph.written:
+            return None
+        found = symbolic_sizes(values, [n.meta["val"] for n in graph.outputs])
+        return None if found is None else (found, policy)
+
+    def _original(self, module: GraphModule) -> Callable[..., Any]:
+        """What runs a region's own operators at sizes that no kernel serves: Inductor, once for
+        many sizes, where it compiles all else.
+        """
+        if self.options.rest != "inductor":
+            return module
+        from mirage_py.runtime.eager.compiled import CompiledFunction
+
+        compiled = CompiledFunction(module, dynamic=True)
+
+        def run(*inputs: Any) -> Any:
+            with torch.no_grad():
+                return compiled(*inputs)
+
+        return run
 
 
 def _saved_us(plan: Plan) -> float:

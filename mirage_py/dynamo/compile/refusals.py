@@ -13,7 +13,7 @@ from torch.fx import Node
 from mirage_py.dynamo.regions.nodes import CONSTANT, POSITION, VIEW, looks_up, tensors_of
 from mirage_py.dynamo.regions.region_graph import RegionGraph
 from mirage_py.dynamo.regions.regions import Cut, Region
-from mirage_py.dynamo.serve.region_call import Entry
+from mirage_py.dynamo.serve.service import Entry
 from mirage_py.reasons import Reason
 
 

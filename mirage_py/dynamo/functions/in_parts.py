@@ -26,7 +26,7 @@ from mirage_py.dynamo.regions.regions import left_alone
 from mirage_py.dynamo.serve.fallback import inductor_settings, left_to_torch
 from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import RegionServer
+from mirage_py.dynamo.serve.service import RegionServer
 from mirage_py.errors import LostGpuError
 from mirage_py.reasons import Code, Reason, Served, Server, reason
 from mirage_py.runtime.eager.compiled import EAGER, CompiledFunction

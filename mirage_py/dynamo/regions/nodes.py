@@ -49,6 +49,16 @@ _CHOOSING = (
 )  # fmt: skip
 _LOOK_UPS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _JOINING = ("cat", "stack")
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+# What takes a part of a tensor; and of other operators the arguments that are sizes of the result.
+_CUTTING = ("slice", "select", "narrow")
+_SHAPE_ARGUMENTS = {
+    "view.default": (1,), "_unsafe_view.default": (1,), "reshape.default": (1,),
+    "expand.default": (1,), "broadcast_to.default": (1,), "unflatten.int": (2,),
+    "full.default": (0,), "zeros.default": (0,), "ones.default": (0,), "new_full.default": (1,),
+    "new_zeros.default": (1,), "new_ones.default": (1,), "arange.default": (0,),
+    "arange.start": (1,),
+}  # fmt: skip
 _PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 
 
@@ -223,6 +233,37 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
     return Facts(REDUCTION if is_reduction else POINTWISE, None, size, 0.0, weight)
 
 
+def cuts_at_size(node: Node) -> bool:
+    """Whether it takes a part of a tensor that a symbolic size says: where it lies and how long it
+    is torch works out, so that the part has an axis of that size.
+    """
+    return base_name(node) in _CUTTING and len(_numbers(node)) > 0
+
+
+def _computes_with_size(node: Node) -> bool:
+    """Whether a symbolic size is a number in what it computes, as how many tokens came before.
+
+    A kernel takes the sizes of its tensors and no other numbers, so it would hold for one size.
+    """
+    numbers = _numbers(node)
+    if not numbers or base_name(node) in _CUTTING:
+        return False
+    sizes = _SHAPE_ARGUMENTS.get(str(node.target).removeprefix("aten."), ())
+    given = [a for n in sizes if n < len(node.args) for a in _nodes_in(node.args[n])]
+    return any(n not in given for n in numbers)
+
+
+def _numbers(node: Node) -> list[Node]:
+    """The operands that are sizes, of which torch has an expression."""
+    return [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), _SYMBOLIC)]
+
+
+def _nodes_in(argument: Any) -> list[Node]:
+    found: list[Node] = []
+    torch.fx.map_arg(argument, found.append)
+    return found
+
+
 def _is_position(node: Node, operands: Sequence[Node], known: Mapping[Node, Facts]) -> bool:
     name, made = base_name(node), tensors_of(node)
     if len(made) != 1 or name not in (*_COUNTING, *_CHOOSING):
@@ -310,6 +351,8 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
                 return reason(Code.OPERAND_TYPE, str(tensor.dtype).removeprefix("torch."))
     if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
         return Reason(Code.GROWING_CACHE)
+    if _computes_with_size(node):
+        return Reason(Code.SIZE_IS_NUMBER)
     family = HANDLERS[str(node.target)].family
     if family in _LEFT_TO_INDUCTOR or base_name(node) in _WRITING:
         return Reason(Code.LEFT_TO_INDUCTOR)

@@ -9,7 +9,14 @@ from typing import Any
 
 from torch.fx import Node
 
-from mirage_py.dynamo.regions.nodes import base_name, extent, looks_up, shape_of, tensors_of
+from mirage_py.dynamo.regions.nodes import (
+    base_name,
+    cuts_at_size,
+    extent,
+    looks_up,
+    shape_of,
+    tensors_of,
+)
 
 _MOVING = ("repeat", "slice_backward", "select_backward", "constant_pad_nd", "flip", "roll")
 _CUTTING = ("slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow")
@@ -31,7 +38,7 @@ class Place(IntEnum):
 def place_of_reads(node: Node) -> Place:
     """Where a node reads its operands."""
     name = base_name(node)
-    if looks_up(node) or name in _MOVING:
+    if looks_up(node) or name in _MOVING or cuts_at_size(node):
         return Place.OTHER
     if name not in _CUTTING and name not in _JOINING:
         return Place.SAME

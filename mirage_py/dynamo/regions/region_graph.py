@@ -6,6 +6,7 @@ import hashlib
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -17,12 +18,14 @@ from mirage_py.dynamo.regions.nodes import (
     VIEW,
     WRITE,
     Facts,
+    cuts_at_size,
     is_write,
     shape_of,
     tensors_of,
     written_value,
 )
 from mirage_py.dynamo.regions.regions import Region
+from mirage_py.dynamo.regions.symbolic_sizes import is_row_major, is_same, size_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, 
     """Whether a node that the region reads is made in it: a constant, or a view of a tensor."""
     if facts[node].kind != VIEW:
         return facts[node].kind in (CONSTANT, POSITION)
+    if cuts_at_size(node):
+        return False
     whole = node.all_input_nodes[0]
     # One of several results of an operator outside is an input as it is.
     part = node.target is operator.getitem and facts[whole].kind != VIEW
@@ -125,9 +130,15 @@ def _reshaped(
                 read.setdefault(whole, []).append(operand)
     found: dict[Node, Node] = {}
     for whole, views in read.items():
-        alike = all(_same_elements(whole, v) and _shape(v) == _shape(views[0]) for v in views)
-        if alike and views[0] is not whole:
-            found.update(dict.fromkeys(views, views[0]))
+        if all(_same_elements(whole, v) and _shape(v) == _shape(views[0]) for v in views):
+            alike = views
+        else:
+            # Of symbolic sizes an axis of two in a row is no dimension: their last view that has
+            # the elements in order, as of heads before they are transposed.
+            is_open = not all(isinstance(n, int) for n in tensors_of(whole)[0].shape)
+            alike = [_last_alike(whole, v, facts) for v in views] if is_open else [whole]
+        if alike[0] is not whole and all(_shape(v) == _shape(alike[0]) for v in alike):
+            found.update(dict.fromkeys(alike, alike[0]))
     return found
 
 
@@ -135,6 +146,15 @@ def _is_inside(node: Node, inside: Mapping[Node, None]) -> bool:
     """Whether the region computes it, as one of several results of an operator, too."""
     is_part = node.target is operator.getitem
     return node in inside or (is_part and node.all_input_nodes[0] in inside)
+
+
+def _last_alike(whole: Node, view: Node, facts: Mapping[Node, Facts]) -> Node:
+    """Of the views from a tensor to ``view`` the last one that is row-major and of its elements."""
+    while view is not whole and not (_same_elements(whole, view) and not cuts_at_size(view)):
+        if facts[view].kind != VIEW:
+            return whole
+        view = view.all_input_nodes[0]
+    return view
 
 
 def _whole(node: Node, facts: Mapping[Node, Facts]) -> Node:
@@ -147,12 +167,12 @@ def _whole(node: Node, facts: Mapping[Node, Facts]) -> Node:
 def _same_elements(whole: Node, view: Node) -> bool:
     """Whether both are row-major and of the same elements, whatever the sizes turn out to be."""
     tensors = [*tensors_of(whole), *tensors_of(view)]
-    sizes = [size for t in tensors for size in (*t.shape, *t.stride(), t.storage_offset())]
-    if len(tensors) != 2 or not all(isinstance(size, int) for size in sizes):
+    if len(tensors) != 2:
         return False
     one, other = tensors
-    where = one.storage_offset() == other.storage_offset() and one.dtype == other.dtype
-    return where and one.numel() == other.numel() and all(t.is_contiguous() for t in tensors)
+    where = one.dtype == other.dtype and is_same(one.storage_offset(), other.storage_offset())
+    alike = where and is_same(prod(one.shape), prod(other.shape))
+    return alike and all(map(is_row_major, tensors))
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -162,18 +182,19 @@ def _shape(node: Node) -> tuple[int, ...]:
 def content_key(module: GraphModule) -> str:
     """A digest of what the region computes: operators, wiring, types, shapes and strides.
 
-    Names and places do not count, so identical layers have one key. Symbolic sizes count as the
-    first one, the second one and so on.
+    Names and places do not count, so identical layers have one key. Symbolic sizes count by the
+    names that the region has for them.
     """
     number: dict[Node, int] = {}
-    symbols: dict[str, str] = {}
+    values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
+    sizes = iter(size_texts(values))
     lines: list[str] = []
     for node in module.graph.nodes:
         number[node] = len(number)
         arguments = _numbered((node.args, node.kwargs), number)
         lines.append(f"{node.op} {_operator(node)} {arguments!r}")
         if node.op == "placeholder":
-            lines.append(_described(node.meta.get("val"), symbols))
+            lines.append(_described(node.meta.get("val"), next(sizes)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
@@ -205,11 +226,5 @@ def _operator(node: Node) -> str:
     return "" if node.op in ("placeholder", "output") else str(node.target)
 
 
-def _described(value: Any, symbols: dict[str, str]) -> str:
-    def size(s: Any) -> str:
-        return str(s) if isinstance(s, int) else symbols.setdefault(str(s), f"s{len(symbols)}")
-
-    if not isinstance(value, torch.Tensor):
-        return size(value)
-    shape, strides = (",".join(map(size, x)) for x in (value.shape, value.stride()))
-    return f"{value.dtype} [{shape}] [{strides}] {value.device}"
+def _described(value: Any, sizes: str) -> str:
+    return f"{value.dtype} {sizes} {value.device}" if isinstance(value, torch.Tensor) else sizes

@@ -118,9 +118,9 @@ class RegionWrite:
 @dataclass(frozen=True, slots=True)
 class RegionProgram:
     """A program; its inputs are the region's inputs number ``inputs``, its outputs ``results``.
-    ``constants`` are names of inputs that no kernel around the region writes. The program makes
-    what ``writes`` put in their places; these are the last of ``results`` that the region's graph
-    returns as whole tensors.
+    ``constants`` are names of inputs that no kernel around the region writes, ``dims`` dimensions
+    whose size may be another at each call. The program makes what ``writes`` put in their places;
+    these are the last of ``results`` that the region's graph returns as whole tensors.
     """
 
     program: Program
@@ -128,6 +128,7 @@ class RegionProgram:
     results: tuple[RegionResult, ...]
     constants: tuple[str, ...] = ()
     writes: tuple[RegionWrite, ...] = ()
+    dims: tuple[str, ...] = ()
 
 
 def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) -> RegionProgram:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,20 +24,22 @@ _KIND = "failures"
 _PASSING = (torch.OutOfMemoryError, MemoryError, OSError, LostGpuError)
 
 
-def cached_failure(question: Question) -> str:
-    """Why an optimisation has failed before; empty where it has not."""
-    words = cached_text(_KIND, _content(question))
+def cached_failure(question: Question, dims: Sequence[str] = ()) -> str:
+    """Why an optimisation has failed before, for many sizes of ``dims``; empty where it has not."""
+    words = cached_text(_KIND, _content(question, dims))
     return "" if words is None else words or "it failed"
 
 
-def cache_failure(question: Question, error: Exception, words: str) -> None:
+def cache_failure(
+    question: Question, error: Exception, words: str, dims: Sequence[str] = ()
+) -> None:
     """Remember why an optimisation failed; not what may pass, nor where there is no cache."""
     if not isinstance(error, _PASSING):
-        cache_text(_KIND, _content(question), words)
+        cache_text(_KIND, _content(question, dims), words)
 
 
-def _content(question: Question) -> tuple[str, ...]:
-    return question.key, torch.__version__, _sources_digest()
+def _content(question: Question, dims: Sequence[str]) -> tuple[str, ...]:
+    return question.key, ",".join(dims), torch.__version__, _sources_digest()
 
 
 @functools.cache

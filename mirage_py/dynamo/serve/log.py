@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from mirage_py.dynamo.regions.nodes import base_name, shape_of, tensors_of
 from mirage_py.dynamo.regions.regions import Cut, Region, left_alone
-from mirage_py.dynamo.serve.region_call import Entry
+from mirage_py.dynamo.serve.service import Entry
 from mirage_py.reasons import Server
 
 log = logging.getLogger("mirage_py.dynamo")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any
@@ -12,12 +12,13 @@ from mirage_py.arguments import check_type, path_of, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.time_budget import USUAL_S
+from mirage_py.shapes.policy import BUCKETED, POLICIES, ShapePolicy
 
 _CHOICES = {
     "effort": ("none", "quick", "full"),
     "rest": ("inductor", "eager"),
     "on_cpu": ("rest", "reference"),
-    "shapes": ("static",),
+    "shapes": POLICIES,
     "whole_graph": ("auto", "race", "trust"),
     "graph": ("auto", "off", "full"),
     "chain": ("off", "race", "on"),
@@ -33,6 +34,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "min_gain": (int, float),
     "inductor": (Mapping,),
     "report": (str,),
+    "edges": (tuple, list),
     "scheduler": (str,),
 }
 
@@ -49,12 +51,13 @@ class BackendOptions:
       plain PyTorch, so that everything but the kernels can be tested without a GPU.
     * ``inductor``: settings of Inductor (``torch._inductor.config``), over those of the mode.
     * ``max_regions``: how many distinct regions are optimised at most, the most valuable first.
-    * ``max_sizes``: for how many sets of sizes a region is optimised at most; at others it runs as
-      it is.
+    * ``max_sizes``: for how many sets or buckets of sizes a region is optimised at most; beyond,
+      the kernel of another bucket serves where it is right, and else the region's own operators.
     * ``min_gain``: the share of its modelled time that a region has to save.
     * ``cuda_graphs``: whether the compiled graph is captured.
-    * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
-      dispatch table for each set of sizes met.
+    * ``shapes``: how a region with symbolic sizes is served. ``bucketed``: one kernel for each
+      bucket of them, which end at ``edges``, or where ``regions/sized_regions.py`` says.
+      ``symbolic``: one for all, tuned for the sizes met first. ``static``: one for each size.
     * ``scheduler``: address of a farm that searches and compiles the regions.
     * ``whole_graph``: whether a graph with regions has to beat the same graph by Inductor alone.
       ``race``: both are timed, and the faster one is used, for which Inductor compiles the graph
@@ -80,7 +83,8 @@ class BackendOptions:
     max_sizes: int | None = 8
     min_gain: float = 0.05
     cuda_graphs: bool = False
-    shapes: str = "static"
+    shapes: str = BUCKETED
+    edges: Sequence[int] = ()
     whole_graph: str = "auto"
     report: str = ""
     scheduler: str = ""
@@ -97,6 +101,11 @@ class BackendOptions:
             seed=self.seed,
             scheduler=self.scheduler,
         )
+
+    @property
+    def policy(self) -> ShapePolicy:
+        """Buckets of symbolic sizes. Raises InputError for edges that do not rise."""
+        return ShapePolicy(self.shapes, tuple(self.edges))
 
     def with_share(self, regions: int) -> BackendOptions:
         """The same with the budget, or the usual one, as that of so many regions together."""
@@ -129,7 +138,8 @@ def backend_options(
     for key, value in (options or {}).items():
         _check(key, value)
         chosen = replace(chosen, **{key: value})
-    _ = chosen.request  # an unknown target, or a seed that is too large, is an error here too
+    # An unknown target, a seed that is too large, and edges that do not rise are errors here too.
+    _ = chosen.request, chosen.policy
     return chosen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,59 +19,29 @@ from mirage_py.dynamo.regions.region_program import (
     TensorLayout,
     region_program,
 )
+from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes
 from mirage_py.dynamo.serve.chain import Chain
+from mirage_py.dynamo.serve.service import Entry, Kernel, RegionServer, Service, Value
+from mirage_py.dynamo.serve.sized_entries import Layouts, SizedEntries
 from mirage_py.errors import LostGpuError, MirageWarning, why_failed
-from mirage_py.reasons import Code, Reason, Served, Server, reason
+from mirage_py.reasons import Code, Reason, reason
+from mirage_py.shapes.policy import ShapePolicy
 from mirage_py.ugraph.ir.plan import Plan
 
-Value = torch.Tensor | int
-# From a program's inputs to its outputs, a tuple for several.
-Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A ``kernel`` that serves a program, or None for the region's own operators, and why; ``link``
-    is its plan for a chain. Where it ``places`` results, kernel and link are placed plans
-    (ugraph/rewrite/placements.py), called by ``run_in_place``.
-    """
-
-    kernel: Kernel | None
-    why: Reason
-    by: Server = Server.EAGER
-    link: Plan | None = None
-    places: bool = False
-
-    def __str__(self) -> str:
-        return str(Served(self.by, self.why))
-
-
-# (the program, the region's own code as a Kernel) -> what serves it.
-RegionServer = Callable[[RegionProgram, Kernel], Service]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of a region's dispatch table: what serves inputs of some sizes and layouts, or the
-    number of the node in the region's graph that was ``refused``, without which others may be in a
-    program.
-    """
-
-    signature: str
-    served: Service
-    program: RegionProgram | None = None
-    refused: int | None = None
+# What runs a region's own operators: the inputs to its results.
+Original = Callable[..., Sequence[torch.Tensor]]
+# Sets of symbolic sizes of which what serves them is remembered.
+_MOST_KEPT = 4096
 
 
 class RegionCall:
     """A region of one content; every place in the graphs that has this content calls it.
 
-    Safe to call from many threads. The table has an entry for each set of layouts and sizes met:
-    with static sizes that is one, made when the graph is compiled. A symbolic size makes one more
-    entry when it takes a new value, and torch need not compile anything again. After ``max_sizes``
-    of them no more are made, with one warning: each is a search, in the middle of the user's calls.
-    ``_table_key`` is where another policy (buckets of sizes, one kernel for all) says which calls
-    share an entry.
+    Safe to call from many threads. Without ``sizes``, the names of symbolic ones, the table has an
+    entry for each set of layouts met: with static sizes that is one, made when the graph is
+    compiled. With them a bucket of sizes has one (``sized_entries.py``), and what serves a size is
+    looked up by it. After ``max_sizes`` no more are made: each is a search, in the middle of the
+    user's calls. ``original`` makes of a region's own operators what runs where no kernel does.
     """
 
     def __init__(
@@ -83,6 +53,8 @@ class RegionCall:
         constants: Sequence[int] = (),
         chain: Chain | None = None,
         written: Sequence[tuple[int, int]] = (),
+        sizes: tuple[SymbolicSizes, ShapePolicy] | None = None,
+        original: Callable[[GraphModule], Original] = lambda module: module,
     ) -> None:
         """``constants`` are numbers of inputs that no kernel around the region writes; links serve
         while the ``chain`` is on. Of ``written`` each is the number of a result and that of the
@@ -100,17 +72,25 @@ class RegionCall:
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.RLock()
         self._broken = ""
+        self._original = original(module)
+        self._symbolic = sizes[0] if sizes is not None else None
+        self._sized: SizedEntries | None = None
+        if sizes is not None:
+            self._sized = SizedEntries(module, *sizes, self._made_of, max_sizes)
 
     def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
         """The region's results, laid out as torch expects them, without those in place."""
-        layouts = tuple(_described(x) for x in inputs)
-        table_key = _table_key(layouts)
-        entry = self._entries.get(table_key) or self.prepare(layouts)
+        table_key: Hashable
+        if self._symbolic is None:
+            table_key = tuple(_described(x) for x in inputs)
+        else:
+            table_key = self._symbolic.of(inputs)
+        entry = self._entries.get(table_key) or self._prepared(table_key)
         kernel, program = entry.served.kernel, entry.program
         if self._chain.is_on:
             kernel = self._links.get(table_key, kernel)
         if kernel is None or program is None or self._broken:
-            return self._by_module(inputs)
+            return self._by_torch(inputs)
         try:
             found = _called(kernel, program, inputs, places=entry.served.places)
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
@@ -120,7 +100,7 @@ class RegionCall:
                 MirageWarning,
                 stacklevel=2,
             )
-            return self._by_module(inputs)
+            return self._by_torch(inputs)
         return tuple(
             r.arranged(found[r.number]) for r in program.results if r.number not in self._written
         )
@@ -130,9 +110,9 @@ class RegionCall:
         results = self.module(*inputs)
         return tuple(r for n, r in enumerate(results) if n not in self._written)
 
-    def _by_module(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...]:
-        """The region by its own operators."""
-        results = self.module(*inputs)
+    def _by_torch(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...]:
+        """The region by its own operators: compiled, or as they are."""
+        results = self._by_operators(inputs)
         for number, place in self._written.items():
             target = inputs[place]
             assert isinstance(target, torch.Tensor)
@@ -141,17 +121,31 @@ class RegionCall:
 
     def prepare(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         """The entry for inputs of these layouts; made if there is none."""
-        key = _table_key(tuple(layouts))
+        symbolic = self._symbolic
+        return self._prepared(tuple(layouts) if symbolic is None else symbolic.of(layouts))
+
+    def _prepared(self, key: Hashable) -> Entry:
         with self._lock:
             known = self._entries.get(key)
-            if known is None and _is_capturing():
-                # Only this time, so that a later call prepares it.
-                return Entry("", Service(None, Reason(Code.MET_INSIDE_CUDA_GRAPH)))
-            if known is None and len(self._entries) == self._max_sizes:
+            if known is not None:
+                return known
+            is_capturing = _is_capturing()
+            if self._sized is not None:
+                known = self._sized.find(key, may_search=not is_capturing)
+                is_full = known is not None and known.served.why.code is Code.MAX_SIZES
+            else:
+                is_full = len(self._entries) == self._max_sizes
+                if not is_capturing and not is_full:
+                    known = self._made(key)
+            if is_full:
                 self._say_full()
-                return Entry("", self._beyond)
             if known is None:
-                known = self._entries[key] = self._made(layouts)
+                # Where it is a capture: only this time, so that a later call prepares it.
+                why = Reason(Code.MET_INSIDE_CUDA_GRAPH)
+                return Entry("", Service(None, why) if is_capturing else self._beyond)
+            if self._sized is not None and len(self._entries) >= _MOST_KEPT:
+                self._entries.clear()
+            self._entries[key] = known
             return known
 
     def links(self) -> Mapping[Hashable, Plan]:
@@ -163,9 +157,16 @@ class RegionCall:
         self._links[key] = kernel
 
     def dispatch_table(self) -> str:
-        """One line for each set of sizes met so far, and what serves it."""
+        """One line for each set of sizes, or bucket of them, met so far, and what serves it."""
+        if self._sized is not None:
+            return str(self._sized)
         lines = [f"({e.signature}) -> {e.served}" for e in self._entries.values()]
         return "\n".join([*lines, f"others -> {self._beyond}"] if self._is_full else lines)
+
+    @property
+    def searches(self) -> int:
+        """For how many sets of sizes, or buckets of them, a kernel was asked for."""
+        return len(self._entries) if self._sized is None else self._sized.searches
 
     @property
     def _beyond(self) -> Service:
@@ -181,10 +182,26 @@ class RegionCall:
                 stacklevel=4,
             )
 
-    def _made(self, layouts: Sequence[TensorLayout | int]) -> Entry:
+    def _by_operators(self, inputs: Sequence[Value]) -> Sequence[torch.Tensor]:
+        if self._original is not self.module and not _is_capturing():
+            try:
+                return self._original(*inputs)
+            except Exception:  # noqa: BLE001  the compiler is at fault, or the operators say so, too
+                self._original = self.module
+        results: Sequence[torch.Tensor] = self.module(*inputs)
+        return results
+
+    def _made(self, layouts: Any) -> Entry:
+        """The entry of these layouts alone."""
         signature = ", ".join(map(_words, layouts))
+        return self._made_of(signature, lambda: (region_program(self.module, layouts), layouts))
+
+    def _made_of(
+        self, signature: str, program_of: Callable[[], tuple[RegionProgram, Layouts]]
+    ) -> Entry:
         try:
-            program = self._told(region_program(self.module, layouts))
+            found, layouts = program_of()
+            program = self._told(found)
             served = self._server(program, self._reference(program, layouts))
         except LostGpuError:  # there is none for the fallback either
             raise
@@ -250,10 +267,6 @@ def layouts_of(values: Sequence[object]) -> list[TensorLayout | int]:
 
 def _is_capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def _table_key(layouts: tuple[TensorLayout | int, ...]) -> Hashable:
-    return layouts
 
 
 def _described(value: Value) -> TensorLayout | int:

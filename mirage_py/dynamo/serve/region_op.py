@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from mirage_py.dynamo.serve.region_call import RegionCall, Value
+from mirage_py.dynamo.serve.region_call import RegionCall
+from mirage_py.dynamo.serve.service import Value
 
 # All that are held, the newest last: two models with equal layers have a region each.
 _CALLS: dict[str, tuple[weakref.ref[RegionCall], ...]] = {}

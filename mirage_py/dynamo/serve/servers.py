@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,10 @@ from mirage_py.dynamo.serve.chain import link_of
 from mirage_py.dynamo.serve.fallback import compiled_graph
 from mirage_py.dynamo.serve.measured_format import format_measured
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Kernel, RegionServer, Service
+from mirage_py.dynamo.serve.service import Kernel, RegionServer, Service
 from mirage_py.errors import why_failed
 from mirage_py.reasons import Code, Reason, Server, reason
+from mirage_py.ugraph.checks.run_time_sizes import program_at_sizes, source_of
 from mirage_py.ugraph.ir.program import Tensor
 
 
@@ -33,35 +35,48 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
+        from mirage_py.pipeline.sized_kernels import sized_result
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.runtime.launch.placed_runner import placed_runner
+        from mirage_py.runtime.sized.sized_launch import SizedRunner
         from mirage_py.settings import Settings
 
         request = options.request
         question = pipeline.question_of(region.program, request)
         with_cache = options.cache and not Settings.from_env().no_cache
-        known = cached_artifact(question) if with_cache else None
+        known = cached_artifact(question) if with_cache and not region.dims else None
         if known is not None:
             plan, report = known.plan, known.report
-        elif with_cache and (why := cached_failure(question)):
+        elif with_cache and (why := cached_failure(question, region.dims)):
             return Service(None, reason(Code.FAILED_BEFORE, why))
         else:
+            against = functools.partial(baselines, region, own, options.effort, options.inductor)
             try:
-                if question.measured:
-                    against = baselines(region, own, options.effort, options.inductor)
-                    request = replace(request, baselines=against)
-                result = pipeline.run(region.program, request)
+                if region.dims:
+                    found = sized_result(
+                        region.program, region.dims, request, against, cache=options.cache
+                    )
+                    plan, report = found.plan, found.report
+                else:
+                    if question.measured:
+                        request = replace(request, baselines=against())
+                    result = pipeline.run(region.program, request)
+                    plan, report = result.plan, result.document()
+                    if with_cache:
+                        keep(question, result)
             except Exception as error:
                 if with_cache:
-                    cache_failure(question, error, str(why_failed(error)))
+                    cache_failure(question, error, str(why_failed(error)), region.dims)
                 raise
-            plan, report = result.plan, result.document()
-            if with_cache:
-                keep(question, result)
         measured = format_measured(report)
         if plan is None:
             return Service(None, reason(Code.NONE_FASTER, measured))
         count = len(plan.ugraph.kernels)
+        if region.dims:
+            words = (
+                f"{count} kernels of triton for many sizes ({', '.join(region.dims)}): {measured}"
+            )
+            return Service(SizedRunner(plan), reason(Code.KERNEL, words), Server.OURS)
         words = f"{count} kernels of {plan.backend}: {measured}"
         runner = PlanRunner(plan)
         in_place = placed_runner(runner, [w.placement for w in region.writes])
@@ -123,11 +138,22 @@ def _fake(tensor: Tensor) -> torch.Tensor:
 def reference(region: RegionProgram, own: Kernel) -> Service:
     """The program as plain PyTorch: what a kernel would compute, for tests on a CPU."""
     del own
+    from mirage_py.pipeline.sized_kernels import require_open
     from mirage_py.runtime.eager.eager_source import torch_function
 
-    function = torch_function(region.program)
+    require_open(region.program, region.dims)
+
+    program = region.program
+    functions: dict[tuple[int, ...], Kernel] = {(): torch_function(program)}
+    sources = [source_of(program, dim) for dim in region.dims]
+    places = {t.name: n for n, t in enumerate(program.inputs)}
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes = tuple(inputs[places[s[0]]].shape[s[1]] for s in sources if s is not None)
+        function = functions.get(sizes)
+        if function is None:
+            named = dict(zip(region.dims, sizes, strict=True))
+            function = functions[sizes] = torch_function(program_at_sizes(program, named))
         # A program that only copies is no call at all; kernels write to memory of their own.
         row_major = torch.contiguous_format
         return tuple(r.clone(memory_format=row_major) for r in _tupled(function(*inputs)))

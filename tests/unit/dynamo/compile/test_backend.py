@@ -205,7 +205,7 @@ def test_random_numbers_stay_outside(compiled: Compiled):
 
 def test_a_kernel_that_fails_is_one_warning(compiled: Compiled, monkeypatch: pytest.MonkeyPatch):
     from mirage_py.dynamo.compile import compiler
-    from mirage_py.dynamo.serve.region_call import Service
+    from mirage_py.dynamo.serve.service import Service
     from mirage_py.errors import MirageWarning
 
     def fails(*inputs: torch.Tensor) -> torch.Tensor:

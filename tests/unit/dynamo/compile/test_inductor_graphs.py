@@ -136,7 +136,7 @@ def test_a_region_in_the_backward_graph_alone(
 ):
     from mirage_py.dynamo.compile import compiler
     from mirage_py.dynamo.serve import servers
-    from mirage_py.dynamo.serve.region_call import Service
+    from mirage_py.dynamo.serve.service import Service
     from mirage_py.reasons import Code, reason
 
     asked = []

@@ -17,8 +17,9 @@ from mirage_py.dynamo.regions.region_program import (
     region_program,
 )
 from mirage_py.dynamo.regions.regions import cut
-from mirage_py.dynamo.serve.region_call import RegionCall, Service, layouts_of
+from mirage_py.dynamo.serve.region_call import RegionCall, layouts_of
 from mirage_py.dynamo.serve.servers import reference
+from mirage_py.dynamo.serve.service import Service
 from mirage_py.errors import MirageWarning, UnsupportedError
 from mirage_py.reasons import Code, Reason, Served, Server
 from mirage_py.targets import target

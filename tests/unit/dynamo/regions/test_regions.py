@@ -17,7 +17,7 @@ from mirage_py.dynamo.regions.region_graph import region_graph
 from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
 from mirage_py.dynamo.regions.regions import Cut, cut, left_alone
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Service
+from mirage_py.dynamo.serve.service import Service
 from mirage_py.reasons import Code, Reason
 from mirage_py.targets import target
 

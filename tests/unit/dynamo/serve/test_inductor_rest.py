@@ -43,7 +43,8 @@ def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
     from torch._dynamo import convert_frame
 
     from mirage_py.dynamo.serve import servers
-    from mirage_py.dynamo.serve.region_call import RegionCall, Service
+    from mirage_py.dynamo.serve.region_call import RegionCall
+    from mirage_py.dynamo.serve.service import Service
     from mirage_py.reasons import Code, reason
 
     seen: dict[str, Any] = {}

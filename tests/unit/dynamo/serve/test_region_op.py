@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from mirage_py.dynamo.serve.region_call import RegionCall, Service
+from mirage_py.dynamo.serve.region_call import RegionCall
 from mirage_py.dynamo.serve.region_op import region_operator, register
+from mirage_py.dynamo.serve.service import Service
 from mirage_py.reasons import Code, reason
 
 
