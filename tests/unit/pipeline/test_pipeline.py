@@ -226,7 +226,7 @@ def test_with_a_gpu_the_fastest_wins(on_h200):
 
 
 @pytest.mark.usefixtures("_ticking")
-@pytest.mark.parametrize(("effort", "most"), [("quick", 10.0), ("full", 280.0)])
+@pytest.mark.parametrize(("effort", "most"), [("quick", 15.0), ("full", 280.0)])
 def test_with_a_gpu_every_effort_has_an_end(on_h200, effort: str, most: float):
     seen = on_h200(10.0)
     optimize(parse(SPECS["softmax"]), effort=effort)

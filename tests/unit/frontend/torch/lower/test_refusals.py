@@ -14,7 +14,6 @@ from mirage_py.frontend.torch import HANDLERS, trace
 from mirage_py.frontend.torch.lower.refusals import REFUSALS
 
 X = torch.randn(4, 6)
-TABLE = nn.Embedding(9, 6).requires_grad_(False)
 RECURRENT = nn.GRU(6, 5, 2, bidirectional=True).requires_grad_(False)
 NORM = nn.InstanceNorm1d(4, track_running_stats=True).requires_grad_(False)
 
@@ -49,15 +48,6 @@ def a_mode(x):
 
 def unfolded_windows(x):
     return F.unfold(x[None, None], 2)  # here
-
-
-def an_embedding(x):
-    return x + TABLE(torch.tensor([1, 2, 3, 4]))
-
-
-def an_index_tensor(x):
-    rows = torch.tensor([0, 2])  # here
-    return x[rows] * 2
 
 
 def a_boolean_index(x):
@@ -161,7 +151,7 @@ def nothing(x):
 
 
 def a_literal_table(x):
-    return x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])  # here
+    return x * torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]] * 4)  # here
 
 
 def dropped_attention(x):
