@@ -25,9 +25,8 @@ the first kernel starts early and the last one triggers, too. Such a kernel
 * triggers after its wait: when a kernel starts, all but the one in front have ended. A kernel of
   other code that starts early behind it finds what it would find behind a kernel that was launched
   normally and triggers at its head;
-* copies or loads before its wait, past the L1, at most tiles of its ``constants``: inputs that
-  were written before the kernel in front had started, and that it does not write. What of them is
-  used again later, or in a loop without stages, it asks the L2 for.
+* copies before its wait, past the L1, at most tiles of its ``constants``: inputs that were written
+  before the kernel in front had started, and that it does not write.
 
 In front of it may be any kernel: one that never triggers has ended when this one starts.
 """

@@ -76,7 +76,6 @@ class KernelEmitter:
         if self.plan.order.is_chained and not isinstance(self.pipeline, PersistentPipeline):
             straight.issue_early()
             loops.issue_early()
-            self._prefetch_constants(loops)
         loaded: set[str] = set()
         for number, node in enumerate(self.plan.facts.block.nodes):
             staged = self.plan.staged.get(number)
@@ -89,34 +88,6 @@ class KernelEmitter:
         if self.plan.options.next_start is NextStart.WAITED:
             self._let_next_start()
         self.emitters.copies.load_places()
-
-    def _prefetch_constants(self, loops: LoopEmitter) -> None:
-        """The first tiles of constants that threads load into registers. Those that are read once
-        are loaded before the wait, past the L1; others are asked for, to be in the L2 after it.
-        """
-        facts, out, copies = self.plan.facts, self.out, self.emitters.copies
-        holds = facts.cut is None and not self.pipeline.roles.has_producer
-        for number, section in enumerate(facts.block.sections):
-            loads = [n for n in section.nodes if self._is_early_load(n)]
-            if loads:
-                loops.at_first_tile(number)
-                for n in loads:
-                    layout = out.layouts.own[n]
-                    if holds and number == 0 and section.loop is None and copies.streams(n, layout):
-                        out.hold(n, copies.loaded(n, layout, past_l1=True))
-                    else:
-                        copies.prefetch(n, layout)
-                if section.loop is not None:
-                    out.starts.pop(section.loop, None)
-                return
-
-    def _is_early_load(self, number: int) -> bool:
-        facts, node = self.plan.facts, self.plan.facts.block.nodes[number]
-        is_direct = node.op == "load" and number not in self.plan.staged
-        if not is_direct or number not in self.out.layouts.own:
-            return False
-        constants = self.plan.options.constants
-        return facts.reads_in_registers(number) and all(t in constants for t in node.access.tensors)
 
     @property
     def _lets_next_start_late(self) -> bool:

@@ -81,14 +81,6 @@ class LoopEmitter:
         self.emitters.pipeline.issue_early(number, dim, (first, stop, tile))
         out.starts.pop(dim, None)
 
-    def at_first_tile(self, number: int) -> None:
-        """Let positions be those of a section's first iteration."""
-        out, dim = self.out, self.block.sections[number].loop
-        unsplit_positions(out, number)
-        if dim is not None:
-            live = self.emitters.plan.live[number]
-            out.starts[dim] = str(loop_bounds(self.tiling, number, live, out.starts)[0])
-
     def _has_early_tiles(self, number: int) -> bool:
         section, pipeline = self.block.sections[number], self.emitters.pipeline
         return section.loop is not None and any(map(pipeline.comes_early, section.nodes))

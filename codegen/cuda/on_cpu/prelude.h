@@ -4,7 +4,6 @@
 // --- addresses, asynchronous copies
 
 unsigned shared_address(const void* p);
-inline void prefetch_l2(const void*) {}
 inline long long checked_position(long long position, long long count) {
     if (position < 0 || position >= count) __trap();
     return position;
@@ -218,9 +217,6 @@ void fence_async_shared();
 inline uint4 load_16_evict_first(const void* p) { return *static_cast<const uint4*>(p); }
 inline uint2 load_8_evict_first(const void* p) { return *static_cast<const uint2*>(p); }
 inline unsigned load_4_evict_first(const void* p) { return *static_cast<const unsigned*>(p); }
-inline uint4 load_16_past_l1(const void* p) { return *static_cast<const uint4*>(p); }
-inline uint2 load_8_past_l1(const void* p) { return *static_cast<const uint2*>(p); }
-inline unsigned load_4_past_l1(const void* p) { return *static_cast<const unsigned*>(p); }
 inline void store_16_evict_first(void* p, uint4 x) { *static_cast<uint4*>(p) = x; }
 
 // --- products of a warp group

@@ -28,32 +28,3 @@ __device__ __forceinline__ void store_16_evict_first(void* p, uint4 x) {
                  :: "l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(evict_first_policy())
                  : "memory");
 }
-
-// Asks the L2 for the line of an address.
-__device__ __forceinline__ void prefetch_l2(const void* p) {
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(p));
-}
-
-// 16 bytes that are read once, by a kernel that starts early: the L1 may hold older ones.
-__device__ __forceinline__ uint4 load_16_past_l1(const void* p) {
-    uint4 x;
-    asm volatile("ld.global.cg.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p), "l"(evict_first_policy()));
-    return x;
-}
-
-// 8 bytes that are read once, by a kernel that starts early: the L1 may hold older ones.
-__device__ __forceinline__ uint2 load_8_past_l1(const void* p) {
-    uint2 x;
-    asm volatile("ld.global.cg.L2::cache_hint.v2.b32 {%0, %1}, [%2], %3;"
-                 : "=r"(x.x), "=r"(x.y) : "l"(p), "l"(evict_first_policy()));
-    return x;
-}
-
-// 4 bytes that are read once, by a kernel that starts early: the L1 may hold older ones.
-__device__ __forceinline__ unsigned load_4_past_l1(const void* p) {
-    unsigned x;
-    asm volatile("ld.global.cg.L2::cache_hint.b32 %0, [%1], %2;"
-                 : "=r"(x) : "l"(p), "l"(evict_first_policy()));
-    return x;
-}

@@ -88,36 +88,8 @@ class Copies:
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)
 
-    def prefetch(self, load: int, target: Layout) -> None:
-        """Ask the L2 for what ``loaded`` reads."""
-        out, facts = self.out, self.facts
-        node, vector = facts.block.nodes[load], vector_of(facts, load, target)
-        layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
-        with out.unrolled("i", target.register_count // vector) as i:
-            layouts = {i: layout}
-            inside = out.in_range(facts.live(load), facts.section(load), layouts)
-            offset = self.offset(node, layouts, facts.section(load))
-            with out.only(inside):
-                out.line(f"prefetch_l2({node.access.tensor} + {offset});")
-
-    def streams(self, load: int, target: Layout) -> bool:
-        """Whether ``loaded`` reads what is read once, in vectors."""
-        facts = self.facts
-        size_bytes = vector_of(facts, load, target) * facts.dtypes[load].bytes
-        is_once = facts.block.nodes[load].access.tensor in self.out.options.evict_first
-        return is_once and facts.dtypes[load].is_float and size_bytes in VECTORS
-
-    def loaded(
-        self,
-        load: int,
-        target: Layout,
-        only: str = "",
-        *,
-        past_l1: bool = False,
-    ) -> Value:
-        """A load straight into registers; ``only`` is the C condition of the threads that do.
-        ``past_l1``: of what ``streams``.
-        """
+    def loaded(self, load: int, target: Layout, only: str = "") -> Value:
+        """A load straight into registers; ``only`` is the C condition of the threads that do."""
         out, facts = self.out, self.facts
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
@@ -131,8 +103,7 @@ class Copies:
             layouts = {i: layout}
             inside = self._inside(load, layouts)
             place = f"{node.access.tensor} + {self.offset(node, layouts, facts.section(load))}"
-            tensor = node.access.tensor
-            self._load_line(value, i, place, vector, inside, tensor, past_l1=past_l1)
+            self._load_line(value, i, place, vector, inside, node.access.tensor)
         return value
 
     def _inside(self, load: int, layouts: dict[str, Layout]) -> str:
@@ -145,15 +116,7 @@ class Copies:
         return f"{inside} && {condition}" if inside else condition
 
     def _load_line(
-        self,
-        value: Value,
-        i: str,
-        place: str,
-        vector: int,
-        inside: str,
-        tensor: str,
-        *,
-        past_l1: bool = False,
+        self, value: Value, i: str, place: str, vector: int, inside: str, tensor: str
     ) -> None:
         width = vector * value.dtype.bytes
         if not value.dtype.is_float and not value.is_packed:
@@ -169,7 +132,7 @@ class Copies:
             kind = VECTORS[width]
             text = f"*reinterpret_cast<const {kind}*>({place})"
             if streams:
-                text = f"load_{width}_{'past_l1' if past_l1 else 'evict_first'}({place})"
+                text = f"load_{width}_evict_first({place})"
             zero = "0u" if kind == "unsigned" else f"{kind}{{}}"
         else:
             text, zero = f"{place.split(' + ', 1)[0]}[{place.split(' + ', 1)[1]}]", "0.0f"

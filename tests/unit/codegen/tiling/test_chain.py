@@ -120,40 +120,6 @@ def test_a_wait_in_the_wrong_place_is_found(place: str) -> None:
     assert kinds == {"early access"}
 
 
-STRAIGHT = """
-kernel rows {
-  grid n by 8
-  %0 = load X[b, d]
-  %1 = load W[n, d]
-  %2 = mul %0, %1
-  %3 = sum[d] %2
-  %4 = load R[b, n]
-  %5 = add %3, %4
-  store Y[b, n] = %5
-}
-"""
-LOADED, ASKED = "load_16_past_l1(W +", "prefetch_l2(W +"
-
-
-@pytest.mark.parametrize(("once", "early"), [(("W",), LOADED), ((), ASKED)])
-def test_constants_for_registers_are_on_their_way_before_the_wait(
-    once: tuple[str, ...], early: str
-) -> None:
-    options = LaunchConfig(4, evict_first=once)
-    plan = Plan(over(parse(SPEC), STRAIGHT), (options,), backend="cuda")
-    chain = chained(plan, constants=["W"])
-    (kernel,) = emit_kernels(chain)
-    before, after = body(kernel.source).split(WAIT["cuda"])
-    assert early in before
-    assert "X +" not in before
-    assert LOADED not in after
-    arrays = random_inputs(plan.ugraph.program)
-    (wanted,), (found,) = (run_emulated(p, arrays).values() for p in (plan, chain))
-    np.testing.assert_array_equal(found, wanted)
-    (checked,) = check_plan(chain, 90)
-    assert checked.clean, str(checked)
-
-
 def test_values_are_the_same() -> None:
     plan = rows("triton", 2)
     arrays = random_inputs(plan.ugraph.program)

@@ -47,8 +47,6 @@ CALLS_80 = """
     swap_with_lane(r[0], r[1], 2);
     uint4 u = load_16_evict_first(in);
     u.x += load_8_evict_first(in).y + load_4_evict_first(in);
-    prefetch_l2(in);
-    u.z += load_16_past_l1(in).x + load_8_past_l1(in).y + load_4_past_l1(in);
     u.y += static_cast<unsigned>(evict_first_policy());
     store_16_evict_first(out, u);
 """
