@@ -30,8 +30,9 @@ Maker = Callable[[str, Callable[[], tuple[RegionProgram, Layouts]]], Entry]
 class SizedEntries:
     """What serves a region at each size. The caller's lock is around every call.
 
-    A size of 0 or 1 has an entry of its own: such an axis is no dimension. Beyond ``max_sizes``
-    searches the kernel of the nearest bucket serves, where it is right, and else torch.
+    A size of 0 or 1 has an entry of its own, as such an axis is no dimension; so has each size of
+    what is no program of many sizes. Beyond ``max_sizes`` searches the kernel of the nearest bucket
+    serves, where it is right, and else torch.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class SizedEntries:
         elif min(sizes) <= 1:
             found = self._exactly(named, sizes)
         else:
-            found = self._bucket(named)
+            found = self._bucket(named, sizes)
         row = self._added(*found)
         return row if row.predicate.holds(named) else self._added(*self._unlike(named))
 
@@ -100,7 +101,9 @@ class SizedEntries:
 
         return _only(named), self._made(_words(named), program), None
 
-    def _bucket(self, named: Mapping[str, int]) -> tuple[SizePredicate, Entry, SizedRegion | None]:
+    def _bucket(
+        self, named: Mapping[str, int], sizes: tuple[int, ...]
+    ) -> tuple[SizePredicate, Entry, SizedRegion | None]:
         found: list[SizedRegion] = []
 
         def program() -> tuple[RegionProgram, Layouts]:
@@ -111,8 +114,11 @@ class SizedEntries:
             return sized.region, self._symbolic.layouts(sized.tuned)
 
         entry = self._made(_words(named), program)
-        if not found:
+        if not found and entry.refused is not None:
             return self._bucket_of(named), entry, None
+        if not found:
+            # As batch times length in one axis: no dimension of one kernel, so these sizes alone.
+            return self._exactly(named, sizes)
         try:
             validity = found[0].validity(getattr(entry.served.kernel, "validity", None))
         except MirageError as error:
