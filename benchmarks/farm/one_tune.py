@@ -11,24 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from benchmarks.report.provenance import commit
+from benchmarks.search.fresh_process import in_fresh_process
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 
 Json = dict[str, Any]
 
-_CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _PROCESSES = "1x1,2x1,2x2,8x1,16x1,16x2"
 
 
@@ -68,30 +63,10 @@ def tuned(name: str, texts: Sequence[str], compilers: int, checks: int) -> Json:
     }
 
 
-def _in_child(
-    name: str, texts: Sequence[str], compilers: int, checks: int, pipe: Connection
-) -> None:
-    try:
-        pipe.send(tuned(name, texts, compilers, checks))
-    except Exception as error:  # noqa: BLE001  one that fails is shown as such
-        pipe.send({"fault": f"{type(error).__name__}: {error}"[:300]})
-
-
 def measured(name: str, texts: Sequence[str], compilers: int, checks: int) -> Json:
     """The row of one tuning, in a process of its own with empty caches."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as folder:
-        caches = {variable: f"{folder}/{variable}" for variable in _CACHES}
-        with patch.dict(os.environ, {**caches, "MIRAGE_PY_WORKERS": str(compilers)}):
-            child = context.Process(target=_in_child, args=(name, texts, compilers, checks, theirs))
-            child.start()
-        theirs.close()
-        try:
-            row: Json = ours.recv()
-        except EOFError:
-            row = {"fault": "the process ended"}
-        child.join()
+    workers = {"MIRAGE_PY_WORKERS": str(compilers)}
+    row: Json = in_fresh_process(tuned, name, texts, compilers, checks, **workers)
     return row
 
 

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import signal
 import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
+
+from benchmarks.report.provenance import commit
+from benchmarks.search.fresh_process import in_fresh_process
 
 Json = dict[str, Any]
 Stack = tuple[str, ...]
@@ -37,7 +36,6 @@ WILD = (
     "residual_block", "scan_by_loop", "softmax_router", "llama_attention_block",
 )  # fmt: skip
 _EVERY_S = 0.02
-_CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _STAGES = (
     "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
 )  # fmt: skip
@@ -176,28 +174,9 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
     return row
 
 
-def _in_child(name: str, budget: float | None, share: float, pipe: Connection) -> None:
-    try:
-        pipe.send(measured_call(name, budget, share))
-    except Exception as error:  # noqa: BLE001  one that fails is shown as such
-        pipe.send({"fault": f"{type(error).__name__}: {error}"[:300]})
-
-
 def measured(name: str, budget: float | None, share: float) -> Json:
     """The row of one call, in a process of its own with empty caches."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as folder:
-        caches = {variable: f"{folder}/{variable}" for variable in _CACHES}
-        with patch.dict(os.environ, caches):
-            child = context.Process(target=_in_child, args=(name, budget, share, theirs))
-            child.start()
-        theirs.close()
-        try:
-            row: Json = ours.recv()
-        except EOFError:
-            row = {"fault": "the process ended"}
-        child.join()
+    row: Json = in_fresh_process(measured_call, name, budget, share)
     return row
 
 
@@ -219,7 +198,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     asked = tuple(name for name in chosen.only.split(",") if name)
     command = f"python -m benchmarks.search.first_calls {' '.join(arguments)}"
-    document: Json = {"command": command, "budget_s": chosen.budget, "rows": {}}
+    document: Json = {"commit": commit(), "command": command, "budget_s": chosen.budget, "rows": {}}
     begun, known = time.monotonic(), suite_us()
     for name in names():
         if (asked and not name.startswith(asked)) or time.monotonic() - begun > chosen.seconds:
