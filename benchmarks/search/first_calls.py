@@ -21,11 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from benchmarks.report.provenance import commit
 from benchmarks.search.fresh_process import in_fresh_process
+
+if TYPE_CHECKING:
+    from mirage_py.result import Result
 
 Json = dict[str, Any]
 Stack = tuple[str, ...]
@@ -129,6 +132,12 @@ def by_stage(timeline: Sequence[tuple[float, str]], end: float) -> Json:
     return {stage: round(s, 1) for stage, s in found.items()}
 
 
+def fallen(result: Result) -> Json:
+    """What was tried and did not stay: how many candidates for each reason."""
+    reasons = (str(c.reason) for c in result.candidates if c.reason is not None)
+    return dict(Counter(reasons).most_common())
+
+
 def measured_call(name: str, budget: float | None, share: float) -> Json:
     """The row of one call, in this process."""
     import torch
@@ -168,6 +177,7 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
         row["tuner"] = known.get("seconds_of", {})
         row["served_us"] = round(result.best.time_us, 2)
         row["served"] = result.best.name
+        row["not_served"] = fallen(result)
         row["timeline"] = [[at, text] for at, text in known["timeline"] if "compiled" not in text]
     if share:
         row["tree"] = sampler.tree(seconds, share)
@@ -211,6 +221,8 @@ def main(arguments: Sequence[str]) -> None:
         head = row.get("fault") or f"{row['first_call_s']:6.1f} s  cpu {row['cpu_s']:5.1f}"
         us = f"{row.get('served_us', '')} us ({row.get('suite_us', '')})"
         print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
+        for why, count in row.get("not_served", {}).items():
+            print(f"    {count} x {why}", flush=True)
         for line in row.get("tree", ()):
             print(f"    {line}", flush=True)
         chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

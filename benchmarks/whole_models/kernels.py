@@ -18,6 +18,7 @@ from benchmarks.whole_models.phase import Bench, log_lines
 from benchmarks.whole_models.step import Steps
 from benchmarks.whole_models.timing import step_times
 from benchmarks.whole_models.zoo import WHOLE_MODELS
+from mirage_py.runtime.timing.turns import turn
 
 _STEPS = 4
 _ROWS, _WIDTH = 24, 90
@@ -73,7 +74,9 @@ def main(model: str, budget: float, layers: int | None, batch: int) -> None:
         bench.started(steps)
         click.echo(f"started after {time.perf_counter() - begin:.0f} s")
         click.echo(f"{step_times({model: steps}, 5.0)[model].median_us:9.1f} us a step")
-        click.echo("\n".join(kernel_table(kernels_of(steps), _STEPS)))
+        with turn():
+            spans = kernels_of(steps)
+        click.echo("\n".join(kernel_table(spans, _STEPS)))
 
 
 if __name__ == "__main__":
