@@ -10,7 +10,6 @@ import gc
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -21,17 +20,15 @@ from mirage_py.dynamo.networks.optimized_module import OptimizedModule, held_ten
 from mirage_py.dynamo.networks.rewriting import rewritten
 from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.whole_graph.timer import CompiledGraph, times_on_gpu
+from mirage_py.runtime.timing.turns import turn
 
 Json = dict[str, Any]
-Turn = Callable[[], AbstractContextManager[None]]
 
 
-def measured_row(
-    name: str, batch: int, *, mode: str, budget_s: float, turn: Turn = nullcontext
-) -> Json:
+def measured_row(name: str, batch: int, *, mode: str, budget_s: float) -> Json:
     """Medians in microseconds, and how far ours is from eager, of the largest element.
 
-    What is timed is timed within a ``turn``: other processes may compile for the same GPU.
+    What is timed is timed in a turn: other processes may compile for the same GPU.
     """
     begin = time.monotonic()
     seconds: dict[str, float] = {}
@@ -41,27 +38,25 @@ def measured_row(
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
-        with turn():
-            model, inputs = model_at(name, batch, "cuda")
-            want = model(*inputs)
+        model, inputs = model_at(name, batch, "cuda")
+        want = model(*inputs)
         program = torch.export.export(model, inputs, strict=False).run_decompositions({})
         note("export")
-        with turn():
-            found = rewritten(
-                program.graph_module,
-                graph_target("auto"),
-                effort="full",
-                constants={n: t.detach() for n, t in held_tensors(program).items()},
-                budget=budget_s,
-            )
+        found = rewritten(
+            program.graph_module,
+            graph_target("auto"),
+            effort="full",
+            constants={n: t.detach() for n, t in held_tensors(program).items()},
+            budget=budget_s,
+        )
         note("search")
         calls = {"eager": lambda: model(*inputs)}
         if found.is_changed:
             ours = OptimizedModule(program, found.module)
-            calls["ours"] = _compiled(ours, inputs, mode, turn, freezing=True)
+            calls["ours"] = _compiled(ours, inputs, mode, freezing=True)
         note("ours")
-        calls["max_autotune_freezing"] = _compiled(model, inputs, mode, turn, freezing=True)
-        calls["max_autotune"] = _compiled(model, inputs, mode, turn, freezing=False)
+        calls["max_autotune_freezing"] = _compiled(model, inputs, mode, freezing=True)
+        calls["max_autotune"] = _compiled(model, inputs, mode, freezing=False)
         note("peers")
         with turn():
             got = calls.get("ours", calls["max_autotune_freezing"])()
@@ -94,7 +89,6 @@ def _compiled(
     model: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
     mode: str,
-    turn: Turn,
     *,
     freezing: bool,
 ) -> Callable[[], torch.Tensor]:

@@ -1,23 +1,18 @@
-"""One GPU for processes side by side: its memory in shares, and torch's tuner in turns.
+"""The memory of one GPU in shares, for processes side by side.
 
-Compilers and searches keep the cores busy while one process measures. Whatever is timed holds the
-same lock (``turn`` of mirage_py/runtime/timing/turns.py), torch's autotuning with it; memory is
-held by locks as well, which a process that dies gives back.
+Compilers and searches keep the cores busy while one process measures, in its turn
+(mirage_py/runtime/timing/turns.py). Memory is held by locks as well, which a process that dies
+gives back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from mirage_py.runtime.timing.turns import turn
 
 # Parts of the memory that a process may hold.
 SHARES = 32
@@ -72,29 +67,3 @@ def _locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def tune_in_turns() -> None:
-    """From now on Inductor measures its choices while no other process measures."""
-    from torch._inductor.runtime import benchmarking
-
-    inside = threading.local()
-
-    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def measured(*args: Any, **kwargs: Any) -> Any:
-            # One method of torch's calls another, and a turn is not reentrant.
-            if getattr(inside, "now", False):
-                return method(*args, **kwargs)
-            inside.now = True
-            try:
-                with turn():
-                    return method(*args, **kwargs)
-            finally:
-                inside.now = False
-
-        return measured
-
-    for kind in type(benchmarking.benchmarker).__mro__:
-        if "benchmark_gpu" in vars(kind):
-            kind.benchmark_gpu = alone(vars(kind)["benchmark_gpu"])  # type: ignore[attr-defined]

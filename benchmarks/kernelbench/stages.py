@@ -17,6 +17,7 @@ import mirage_py
 from benchmarks.kernelbench import shared_gpu
 from benchmarks.kernelbench.in_parts import in_parts
 from benchmarks.kernelbench.problem import Problem, load
+from benchmarks.peers.autotuning_turns import tune_in_turns
 from mirage_py.errors import MirageError
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
@@ -106,7 +107,7 @@ def _measured(problem: Problem, options: Json) -> Json:
     dtype = _TYPES[options["dtype"]]
     capacity = torch.cuda.get_device_properties(0).total_memory
     wanted = shared_gpu.shares_of(elements_of(problem), dtype.itemsize, capacity)
-    shared_gpu.tune_in_turns()
+    tune_in_turns()
     waits = time.monotonic()
     with shared_gpu.memory(Path(options["folder"]), wanted):
         row: Json = {"memory_shares": wanted, "waited_s": round(time.monotonic() - waits, 1)}

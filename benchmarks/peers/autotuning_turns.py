@@ -1,0 +1,43 @@
+"""Inductor's autotuning in turns with whoever else measures on the GPU.
+
+Compilers of several processes keep the cores busy; whatever is timed holds the lock of
+mirage_py/runtime/timing/turns.py, each measurement of a peer's candidate with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mirage_py.runtime.timing.turns import turn
+
+_MEASURING = ("benchmark_gpu", "benchmark_many_gpu")
+
+
+def tune_in_turns() -> None:
+    """From now on Inductor measures its choices while no other process measures."""
+    from torch._inductor.runtime import benchmarking
+
+    inside = threading.local()
+
+    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            # One method of torch's calls another, and a turn is not reentrant.
+            if getattr(inside, "now", False):
+                return method(*args, **kwargs)
+            inside.now = True
+            try:
+                with turn():
+                    return method(*args, **kwargs)
+            finally:
+                inside.now = False
+
+        return measured
+
+    for kind in type(benchmarking.benchmarker).__mro__:
+        for name in _MEASURING:
+            if name in vars(kind):
+                setattr(kind, name, alone(vars(kind)[name]))
