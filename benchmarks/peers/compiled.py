@@ -12,7 +12,8 @@ Call = Callable[..., Any]
 
 
 def compiled(function: Call, *, mode: str | None = None, **more: Any) -> Call:
-    """A compilation of its own for static shapes, done at the first call; ``more`` is handed on.
+    """A compilation of its own, done at the first call, for static shapes if nothing else is asked
+    for; ``more`` is handed on.
 
     torch keeps eight compilations of one code object, and runs eager PyTorch without a word after
     that: a process that measures many workloads would come to it, so each gets a copy of the code.
@@ -26,5 +27,5 @@ def compiled(function: Call, *, mode: str | None = None, **more: Any) -> Call:
         function.__defaults__,
         function.__closure__,
     )
-    found: Call = torch.compile(copy, dynamic=False, mode=mode, **more)
+    found: Call = torch.compile(copy, **{"dynamic": False, "mode": mode, **more})
     return found

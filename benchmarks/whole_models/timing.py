@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.whole_models.step import Steps
 from benchmarks.whole_models.zoo import MARGIN
+from mirage_py.runtime.timing.turns import turn
 
 # Untimed calls after a rewind, so that the GPU has work when the clock starts.
 _LEAD = 4
@@ -49,7 +50,14 @@ class StepTime:
 
 
 def step_times(contestants: Mapping[str, Steps], seconds: float) -> dict[str, StepTime]:
-    """Time all on the current GPU; after ``seconds`` no round begins beyond the fifth."""
+    """Time all on the current GPU, while other processes wait that measure on it; after ``seconds``
+    no round begins beyond the fifth.
+    """
+    with turn():
+        return _step_times(contestants, seconds)
+
+
+def _step_times(contestants: Mapping[str, Steps], seconds: float) -> dict[str, StepTime]:
     start = time.monotonic()
     for _ in range(_WARM_UP_ROUNDS):
         for steps in contestants.values():

@@ -169,6 +169,20 @@ class RegionCall:
         return len(self._entries) if self._sized is None else self._sized.searches
 
     @property
+    def has_open_sizes(self) -> bool:
+        """Whether one of its kernels may serve many sizes."""
+        return self._sized is not None
+
+    @property
+    def sizes_met(self) -> tuple[int, int]:
+        """How many sets of sizes a kernel serves of those met so far, and how many its operators
+        run at.
+        """
+        entries = list(self._entries.values())
+        served = sum(e.served.kernel is not None for e in entries)
+        return served, len(entries) - served
+
+    @property
     def _beyond(self) -> Service:
         return Service(None, reason(Code.MAX_SIZES, self._max_sizes))
 

@@ -17,6 +17,7 @@ import torch
 
 from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.timing.timing import captured
+from mirage_py.runtime.timing.turns import turn
 
 _ROUNDS, _FEWEST_ROUNDS = 15, 5
 # Timed calls of a candidate in a round, if they are short; one before them is not timed, so that
@@ -60,7 +61,8 @@ def times_on_gpu(
             except Exception as error:  # noqa: BLE001
                 require_gpu(name, error)
                 failed[name] = float("inf")
-        return failed | _medians(runs, restore)
+        with turn():
+            return failed | _medians(runs, restore)
     finally:
         for graph in graphs:
             graph.reset()
