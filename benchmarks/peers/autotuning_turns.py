@@ -7,7 +7,6 @@ mirage_py/runtime/timing/turns.py, each measurement of a peer's candidate with i
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,24 +19,16 @@ def tune_in_turns() -> None:
     """From now on Inductor measures its choices while no other process measures."""
     from torch._inductor.runtime import benchmarking
 
-    inside = threading.local()
-
-    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def measured(*args: Any, **kwargs: Any) -> Any:
-            # One method of torch's calls another, and a turn is not reentrant.
-            if getattr(inside, "now", False):
-                return method(*args, **kwargs)
-            inside.now = True
-            try:
-                with turn():
-                    return method(*args, **kwargs)
-            finally:
-                inside.now = False
-
-        return measured
-
     for kind in type(benchmarking.benchmarker).__mro__:
         for name in _MEASURING:
             if name in vars(kind):
-                setattr(kind, name, alone(vars(kind)[name]))
+                setattr(kind, name, _in_turn(vars(kind)[name]))
+
+
+def _in_turn(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with turn():
+            return method(*args, **kwargs)
+
+    return measured

@@ -4,15 +4,19 @@ python -m benchmarks.whole_models -o benchmarks/results/h200-whole-models.json
 
 Each model and batch is a row, and each GPU measures rows of its own. A row first starts the model
 with empty caches, searches and all; then once more in a second process, where nothing may be
-searched, compiled or timed; then all candidates are timed there in turns. Without a GPU nothing is
-measured: ``--smoke`` runs tiny models on the CPU, regions as their programs in plain PyTorch.
+searched, compiled or timed; then all candidates are timed there in turns. With ``--jobs`` rows are
+side by side on a GPU, one start each, with caches that all of them share: they compile together,
+and what is timed, Inductor's tuning with it, is timed in turns. Without a GPU nothing is measured:
+``--smoke`` runs tiny models on the CPU, regions as their programs in plain PyTorch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,8 +28,8 @@ from benchmarks.farm import gpus
 from benchmarks.farm.farm import Farm, Job, Outcome
 from benchmarks.report.provenance import commit as commit_here
 from benchmarks.whole_models.document import Document
-from benchmarks.whole_models.phase import PEERS, first_start, second_start
-from benchmarks.whole_models.row import row_of
+from benchmarks.whole_models.phase import PEERS, first_start, measured_start
+from benchmarks.whole_models.row import CACHES, row_of
 from benchmarks.whole_models.table import row_line
 from benchmarks.whole_models.zoo import WHOLE_MODELS
 
@@ -62,11 +66,17 @@ def tasks(only: tuple[str, ...], layers: int | None, options: Json) -> dict[str,
     return found
 
 
-def run_on_gpus(asked: dict[str, Json], document: Document, seconds: float | None) -> None:
-    """Every row, each GPU one at a time; what is not done in ``seconds`` is named."""
+def run_on_gpus(
+    asked: dict[str, Json], document: Document, seconds: float | None, jobs: int
+) -> None:
+    """Every row, batch 1 of all models first, each GPU so many at a time; what is not done in
+    ``seconds`` is named.
+    """
     deadline = None if seconds is None else time.monotonic() + seconds
     visible = gpus.visible()
-    workers = max(1, len(os.sched_getaffinity(0)) // len(visible))
+    cores = len(os.sched_getaffinity(0)) // len(visible)
+    # Who waits for a turn leaves its cores to the others.
+    workers = max(1, cores if jobs == 1 else 2 * cores // jobs)
 
     def ready(gpu: str, found: Json) -> None:
         click.echo(f"GPU {gpu}: {found['machine']['gpu']}")
@@ -82,20 +92,20 @@ def run_on_gpus(asked: dict[str, Json], document: Document, seconds: float | Non
         document.add(key, row)
         click.echo(row_line(row))
 
-    farm = Farm(
-        visible,
-        "benchmarks.suite.row_worker:prepare",
-        _ROW_S,
-        dict.fromkeys(_SHARED, str(workers)),
-        ready,
-        outcome,
-    )
-    jobs = [
-        Job(key, {"service": "benchmarks.whole_models.row:measure", **task})
-        for key, task in asked.items()
-    ]
-    with farm:
-        left = farm.run(jobs, deadline=deadline)
+    environment = dict.fromkeys(_SHARED, str(workers))
+    prepare, service = "benchmarks.suite.row_worker:prepare", "measure"
+    with contextlib.ExitStack() as held:
+        if jobs > 1:
+            folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+            environment |= {name: str(folder / name.lower()) for name in CACHES}
+            prepare, service = "benchmarks.whole_models.row:prepare", "measure_here"
+        places = [gpu for gpu in visible for _ in range(jobs)]
+        farm = held.enter_context(Farm(places, prepare, _ROW_S, environment, ready, outcome))
+        rows = [
+            Job(key, {"service": f"benchmarks.whole_models.row:{service}", **task})
+            for key, task in sorted(asked.items(), key=lambda item: item[1]["batch"])
+        ]
+        left = farm.run(rows, deadline=deadline)
     document.not_run = {job.key: "; ".join(["out of time", *farm.faults]) for job in left}
     document.write()
 
@@ -106,7 +116,7 @@ def run_smoke(asked: dict[str, Json], document: Document) -> None:
     for key, task in asked.items():
         answers = {}
         with torch.no_grad():
-            for name, phase in (("first_start", first_start), ("second_start", second_start)):
+            for name, phase in (("first_start", first_start), ("second_start", measured_start)):
                 torch.compiler.reset()
                 answers[name] = phase(task)
         row = row_of(task, answers, "")
@@ -121,6 +131,8 @@ def run_smoke(asked: dict[str, Json], document: Document) -> None:
 @click.option("--budget", type=float, default=25.0, help="Seconds for each distinct region.")
 @click.option("--max-regions", type=int, help="Distinct regions that are optimised.")
 @click.option("--effort", type=click.Choice(["none", "quick", "full"]), default="full")
+@click.option("--trust", is_flag=True, help="Regions are used without a race of whole graphs.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Rows at a time on each GPU.")
 @click.option("--peers", default=",".join(PEERS), help="Rivals besides eager, with commas.")
 @click.option("--seconds", type=float, help="Seconds for the whole run.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
@@ -134,6 +146,8 @@ def main(
     budget: float,
     max_regions: int | None,
     effort: str,
+    trust: bool,
+    jobs: int,
     peers: str,
     seconds: float | None,
     commit: str,
@@ -149,6 +163,7 @@ def main(
         "budget": budget,
         "max_regions": max_regions,
         "effort": effort,
+        "whole_graph": "trust" if trust else "auto",
         "peers": rivals,
         "tiny": smoke,
         "device": "cpu" if smoke else "cuda",
@@ -173,7 +188,7 @@ def main(
         run_smoke(asked, document)
         click.echo("nothing was measured: times are null")
     else:
-        run_on_gpus(asked, document, seconds)
+        run_on_gpus(asked, document, seconds, jobs)
     if document.failed:
         sys.exit(1)
 

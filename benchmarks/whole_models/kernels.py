@@ -65,7 +65,8 @@ def main(model: str, budget: float, layers: int | None, batch: int) -> None:
     """The kernels of one decode step of MODEL."""
     task = {
         "model": model, "layers": layers or WHOLE_MODELS[model].layers, "batch": batch,
-        "budget": budget, "effort": "full", "max_regions": None, "device": "cuda", "tiny": False,
+        "budget": budget, "effort": "full", "max_regions": None, "whole_graph": "auto",
+        "device": "cuda", "tiny": False,
     }  # fmt: skip
     begin = time.perf_counter()
     with torch.no_grad(), log_lines():

@@ -2,10 +2,13 @@
 
 ``measure`` is a service of ``benchmarks/farm/farm.py``. It gives a row whatever happens: a process
 that fails becomes the row's fault, and is not tried again, which would take minutes.
+``measure_here`` is the same for rows side by side on a GPU: one start in the worker itself, with
+the caches that rows before it left.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -17,13 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.whole_models.phase import EAGER, OURS
+from benchmarks.whole_models.phase import EAGER, OURS, measured_start
+from mirage_py.errors import LostGpuError
 from mirage_py.runtime.base import stages
 
 Json = dict[str, Any]
 Task = Mapping[str, Any]
 
-_CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _TAIL = 1500
 _WHOLE = "whole graph: "
 # An error may be so many times that of Inductor, or so large by itself: logits in bfloat16 that
@@ -52,10 +56,49 @@ def measure(task: Task) -> Json:
     return {"row": row}
 
 
+def prepare(task: Task) -> Json:
+    """What a worker for rows side by side runs on; Inductor tunes in turns in it from now on."""
+    del task
+    import torch
+    import triton
+
+    from benchmarks.peers.autotuning_turns import tune_in_turns
+
+    tune_in_turns()
+    versions = {"torch": torch.__version__, "triton": triton.__version__}
+    return {"machine": {"gpu": torch.cuda.get_device_name(), **versions}}
+
+
+def measure_here(task: Task) -> Json:
+    """The row of a task, by one start in this process."""
+    import torch
+
+    begin = time.perf_counter()
+    answers: dict[str, Json] = {}
+    fault = ""
+    stages.enter("start")
+    try:
+        with torch.no_grad():
+            answers["first_start"] = measured_start(task)
+    # Then this process can measure nothing any more.
+    except LostGpuError:
+        raise
+    except Exception as error:  # noqa: BLE001  of this row alone
+        fault = f"{type(error).__name__}: {error}"[:_TAIL]
+    row = row_of(task, answers, fault)
+    row["row_s"] = round(time.perf_counter() - begin, 1)
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {"row": row}
+
+
 def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
     """The row from what the processes answered; ``faults`` say why it does not count."""
     first, second = answers.get("first_start", {}), answers.get("second_start", {})
-    times, errors = dict(second.get("times", {})), dict(second.get("errors", {}))
+    # Which of them measured.
+    last = second or first
+    times, errors = dict(last.get("times", {})), dict(last.get("errors", {}))
     peers = {name: time["us"] for name, time in times.items() if name != OURS}
     ours = times.get(OURS, {}).get("us")
     log = first.get("log", [])
@@ -73,8 +116,9 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "regions_served": sum(_times_of(line) for line in log if "; served by " in line),
         "first_start_s": first.get("seconds"),
         "second_start_s": second.get("seconds"),
-        "peers_start_s": second.get("peers_start_s", {}),
-        "peers_failed": second.get("peers_failed", {}),
+        "peers_start_s": last.get("peers_start_s", {}),
+        "peers_failed": last.get("peers_failed", {}),
+        "read_bytes": last.get("read_bytes"),
         "first_start": first.get("counts", {}),
         "second_start": second.get("counts", {}),
         "inductor": {name: found.get("inductor", {}) for name, found in answers.items()},
@@ -111,7 +155,7 @@ def _process(phase: str, task: Task, folder: Path, logs: Path) -> Json:
     asked, answer = folder / "task.json", folder / f"{phase}.json"
     log = logs / f"{task['model']}-b{task['batch']}-{phase}.log"
     asked.write_text(json.dumps(dict(task)), encoding="utf-8")
-    caches = {name: str(folder / name.lower()) for name in _CACHES}
+    caches = {name: str(folder / name.lower()) for name in CACHES}
     paths = os.pathsep.join(path for path in sys.path if path)
     module = "benchmarks.whole_models.phase"
     command = [sys.executable, "-m", module, phase, str(asked), str(answer)]

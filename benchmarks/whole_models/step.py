@@ -42,6 +42,7 @@ class Steps:
         self, model: WholeModel, module: Any, config: Any, batch: int, function: Function
     ) -> None:
         self._function = function
+        self._module, self._config = module, config
         self._state: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._lengths: list[tuple[Any, int]] = []
         weight = next(module.parameters())
@@ -67,6 +68,20 @@ class Steps:
             self._state += [(tensor, tensor.clone()) for tensor in held]
             if layer.is_sliding:
                 self._lengths.append((layer, layer.cumulative_length_int))
+
+    @property
+    def read_bytes(self) -> int | None:
+        """What a step of a token reads at least: weights, of the embedding a row, and the cache.
+        None where it depends on data, as which experts do.
+        """
+        module, config = self._module, self._config
+        if not self._state or getattr(config, "num_local_experts", 0):
+            return None
+        weights = sum(p.numel() * p.element_size() for p in module.parameters())
+        embedding = module.get_input_embeddings().weight
+        if module.get_output_embeddings().weight is not embedding:
+            weights -= embedding.numel() * embedding.element_size()
+        return weights + sum(t.numel() * t.element_size() for t, _ in self._state)
 
     def rewind(self) -> None:
         """Back to the state that the prompt left; the tensors stay where they are."""

@@ -9,6 +9,9 @@ from benchmarks.whole_models.zoo import WHOLE_MODELS
 
 Row = Mapping[str, Any]
 
+# Of an H200's memory, by its data sheet.
+SHEET_BYTES_A_US = 4.8e6
+
 _HEAD = (
     "model",
     "batch",
@@ -42,6 +45,9 @@ def row_line(row: Row) -> str:
     times = {**row["peers_us"], "ours": row["ours_us"]}
     parts = [f"{name} {us:.0f} us" for name, us in times.items() if us is not None]
     parts += [f"error of {name} {error:.2g}" for name, error in row["errors"].items()]
+    if row["ours_us"] and row.get("read_bytes"):
+        share = row["read_bytes"] / row["ours_us"] / SHEET_BYTES_A_US
+        parts.append(f"{100 * share:.0f} % of 4.8 TB/s")
     parts.append(f"{row['regions_served']} of {row['regions']} regions served")
     parts += [row["whole"]] if row["whole"] else []
     starts = ("first_start_s", "second_start_s")

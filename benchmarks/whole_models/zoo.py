@@ -20,6 +20,7 @@ Json = Mapping[str, Any]
 # Of the cache, so many tokens are left free: what is timed between two rewinds writes them.
 MARGIN = 32
 _WINDOW_EVERY = 6
+_BATCHES = (1, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +148,17 @@ _OLMO2 = partial(_config, "Olmo2Config"), partial(_module, "Olmo2ForCausalLM")
 _GEMMA3 = _gemma3_config, partial(_module, "Gemma3ForCausalLM")
 
 _ALL = (
-    WholeModel("llama8b", "Llama-3-8B", (1, 16), 8, 1024, _LLAMA_8B, *_LLAMA),
-    WholeModel("qwen3", "Qwen3-8B", (1,), 2, 1024, _QWEN3_8B, *_QWEN3),
-    WholeModel("gemma3", "Gemma-3-12B", (1,), 2, 2048, _GEMMA3_12B, *_GEMMA3),
-    WholeModel("mixtral", "Mixtral-8x7B", (1,), 2, 1024, _MIXTRAL_8X7B, *_MIXTRAL),
-    WholeModel("lora", "Llama-3-8B, LoRA", (1,), 2, 1024, _LLAMA_8B, _LLAMA[0], _lora),
+    WholeModel("llama8b", "Llama-3-8B", _BATCHES, 8, 1024, _LLAMA_8B, *_LLAMA),
+    WholeModel("qwen3", "Qwen3-8B", _BATCHES, 2, 1024, _QWEN3_8B, *_QWEN3),
+    WholeModel("gemma3", "Gemma-3-12B", _BATCHES, 2, 2048, _GEMMA3_12B, *_GEMMA3),
+    WholeModel("mixtral", "Mixtral-8x7B", _BATCHES, 2, 1024, _MIXTRAL_8X7B, *_MIXTRAL),
+    WholeModel("lora", "Llama-3-8B, LoRA", _BATCHES, 2, 1024, _LLAMA_8B, _LLAMA[0], _lora),
     WholeModel("llama1b", "Llama-3.2-1B", (1,), 16, 256, _LLAMA_1B, *_LLAMA),
-    WholeModel("qwen2", "Qwen2.5-7B", (1, 4, 16), 2, 1024, _QWEN2_7B, *_QWEN2),
-    WholeModel("phi4", "Phi-4-mini", (1, 4, 16), 2, 1024, _PHI4_MINI, *_PHI3),
-    WholeModel("gemma2", "Gemma-2-9B", (1, 4, 16), 2, 1024, _GEMMA2_9B, *_GEMMA2),
-    WholeModel("olmo2", "OLMo-2-7B", (1, 4, 16), 2, 1024, _OLMO2_7B, *_OLMO2),
-    WholeModel("vit", "ViT-L/16", (8,), 4, 0, _VIT_L, *_VIT),
+    WholeModel("qwen2", "Qwen2.5-7B", _BATCHES, 2, 1024, _QWEN2_7B, *_QWEN2),
+    WholeModel("phi4", "Phi-4-mini", _BATCHES, 2, 1024, _PHI4_MINI, *_PHI3),
+    WholeModel("gemma2", "Gemma-2-9B", _BATCHES, 2, 1024, _GEMMA2_9B, *_GEMMA2),
+    WholeModel("olmo2", "OLMo-2-7B", _BATCHES, 2, 1024, _OLMO2_7B, *_OLMO2),
+    WholeModel("vit", "ViT-L/16", _BATCHES, 4, 0, _VIT_L, *_VIT),
 )
 WHOLE_MODELS = {model.name: model for model in _ALL}
 

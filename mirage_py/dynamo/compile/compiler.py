@@ -27,7 +27,7 @@ from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes, symbolic_size
 from mirage_py.dynamo.regions.writes import Write, count_together, in_place, put_writes, take_writes
 from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
-from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
+from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback, inductor_settings
 from mirage_py.dynamo.serve.log import log, report
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import RegionCall, layouts_of
@@ -201,7 +201,7 @@ class GraphCompiler:
             module.graph,
             self.target,
             rest_fuses=self.options.rest == "inductor",
-            rest_tunes=self.options.rest == "inductor" and self.options.effort == "full",
+            rest_tunes=self._rest_tunes(),
             min_gain=self.options.min_gain,
             float64=self.options.on_cpu == "reference",
             parts=parts,
@@ -212,6 +212,11 @@ class GraphCompiler:
         if name == "inference" and self.options.chain != "off":
             graphs = with_constants(graphs, found, [w.place for w in writes])
         return found, graphs
+
+    def _rest_tunes(self) -> bool:
+        """Whether Inductor chooses among kernels for what is left to it."""
+        options = self.options
+        return options.rest == "inductor" and bool(inductor_settings(options).get("max_autotune"))
 
     def _entries(
         self, regions: Sequence[Region], graphs: Sequence[RegionGraph]

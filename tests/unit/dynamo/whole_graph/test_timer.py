@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(timer.time, "monotonic", lambda: 1e-6 * found.now_us)
     monkeypatch.setattr(timer, "_event", lambda: Event(found))
     monkeypatch.setattr(timer, "captured", captured)
+    monkeypatch.setattr(timer, "turn", contextlib.nullcontext)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     return found
 

@@ -38,6 +38,8 @@ def test_one_waits_for_the_other(gpu):
     begun = threading.Event()
     gpu.number = 0
     with turns.turn():
+        with turns.turn():  # its own
+            pass
         waiting = _begins(gpu, 0, begun)
         assert not begun.wait(0.2)
     waiting.join()
