@@ -1,6 +1,7 @@
 """The price of rows that are computed alike: kernels for any number of rows beside free ones.
 
     python -m benchmarks.ablation.invariant [--budget SECONDS]    # needs a GPU; about four minutes
+    python -m benchmarks.ablation.invariant --budget 7 --rows 1,16 --jobs 3      # about one
 
 A free kernel is searched for each number of rows; ``eager_differs`` are the numbers at which the
 function itself gives a row other bits than among all.
@@ -10,7 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,10 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import mirage_py
+from benchmarks.report.provenance import commit
 from mirage_py.runtime.timing.timing import time_interleaved
 
 _MOST = 2048
-_ROWS = (1, 4, 16)
 _SETS = 6
 
 
@@ -40,39 +45,59 @@ def decode(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-# Shapes of the tensors that have rows, and of the others.
-_PROGRAMS: dict[Callable[..., Tensor], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
-    norm: ([(_MOST, 4096)], [(4096,), (4096, 6144)]),
-    mlp: ([(_MOST, 4096)], [(4096, 14336), (4096, 14336)]),
-    decode: ([(_MOST, 32, 1, 128), (_MOST, 8, 512, 128), (_MOST, 8, 512, 128)], []),
+Shapes = list[tuple[int, ...]]
+# Each function, shapes of its tensors that have rows, and of the others.
+_PROGRAMS: dict[str, tuple[Callable[..., Tensor], Shapes, Shapes]] = {
+    "norm": (norm, [(_MOST, 4096)], [(4096,), (4096, 6144)]),
+    "mlp": (mlp, [(_MOST, 4096)], [(4096, 14336), (4096, 14336)]),
+    "decode": (decode, [(_MOST, 32, 1, 128), (_MOST, 8, 512, 128), (_MOST, 8, 512, 128)], []),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line of JSON for each program."""
+    """Print a line of JSON for each program; 1 where a row has other bits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of each search")
-    budget = parser.parse_args(arguments).budget
-    for function in _PROGRAMS:
-        print(json.dumps(priced(function, budget)), flush=True)
-    return 0
+    parser.add_argument("--rows", default="1,4,16", help="numbers of rows that are timed")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at a time, timed in turns")
+    parser.add_argument("-o", "--output", type=Path, help="write a JSON file")
+    asked = parser.parse_args(arguments)
+    counts = [int(count) for count in asked.rows.split(",")]
+    rows: list[dict[str, Any]] = []
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(asked.jobs, mp_context=spawn) as pool:
+        begun = {pool.submit(priced, name, asked.budget, counts): name for name in _PROGRAMS}
+        for done in as_completed(begun):
+            error = done.exception()
+            fault = {"program": begun[done], "differs": None, "fault": repr(error)}
+            rows.append(fault if error else done.result())
+            print(json.dumps(rows[-1]), flush=True)
+    if asked.output is not None:
+        command = f"python -m benchmarks.ablation.invariant {' '.join(arguments or sys.argv[1:])}"
+        head = {"command": command, "commit": commit(), "gpu": torch.cuda.get_device_name()}
+        document = {**head, "rows": rows}
+        asked.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(row["differs"] != [] for row in rows) else 0
 
 
-def priced(function: Callable[..., Tensor], budget: float) -> dict[str, Any]:
-    """Microseconds at a few numbers of rows, and where bits differ."""
-    of_rows, others = ([_numbers(s) for s in shapes] for shapes in _PROGRAMS[function])
+def priced(program: str, budget: float, counts: Sequence[int]) -> dict[str, Any]:
+    """Microseconds at some numbers of rows, and where bits differ."""
+    function, *shapes = _PROGRAMS[program]
+    of_rows, others = ([_numbers(s) for s in of] for of in shapes)
     names = function.__code__.co_varnames[: len(of_rows)]
     axes = {name: {0: "rows"} for name in names}
     alike = mirage_py.superoptimize(invariant=True, dynamic=axes, budget=budget)(function)
     everything, eager = alike(*of_rows, *others), function(*of_rows, *others)
-    found: dict[str, Any] = {"program": function.__name__, "differs": [], "eager_differs": []}
+    found: dict[str, Any] = {"program": program, "differs": [], "eager_differs": []}
+    found["error"] = float((everything - eager).abs().max() / eager.abs().max())
     for count in (*range(1, 130), *range(130, _MOST, 13), _MOST):
         some = [x[:count] for x in of_rows]
         if not torch.equal(alike(*some, *others), everything[:count]):
             found["differs"].append(count)
         if not torch.equal(function(*some, *others), eager[:count]):
             found["eager_differs"].append(count)
-    for rows in _ROWS:
+    found["served"] = alike.dispatch_table().splitlines()
+    for rows in counts:
         free = mirage_py.superoptimize(budget=budget)(function)
         sets = [[x[n * rows : (n + 1) * rows] for x in of_rows] for n in range(_SETS)]
         weights = [[w.clone() for w in others] for _ in range(_SETS)]
@@ -83,6 +108,7 @@ def priced(function: Callable[..., Tensor], budget: float) -> dict[str, Any]:
         times = time_interleaved(
             {n: _entry(call, sets, weights) for n, call in calls.items()}, _SETS, reps=21
         )
+        found[f"served_at_{rows}"] = free.dispatch_table().splitlines()
         found[f"us_at_{rows}"] = {name: round(t.median_us, 2) for name, t in times.items()}
     return found
 

@@ -11,6 +11,7 @@ the CPU, regions as their programs in plain PyTorch: all but the clock.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import statistics
@@ -28,6 +29,7 @@ from benchmarks.report.provenance import commit
 from benchmarks.whole_models.phase import EAGER, OURS, log_lines
 from benchmarks.whole_models.step import step_function
 from benchmarks.whole_models.zoo import WHOLE_MODELS, built
+from mirage_py.runtime.timing.turns import turn
 
 Json = dict[str, Any]
 Step = Callable[..., torch.Tensor]
@@ -130,12 +132,13 @@ def measured(
             **({"log": log} if name == OURS else {}),
         }
     found: dict[str, list[dict[int, float]]] = {name: [] for name in steps}
-    for _ in range(passes):
-        for name, step in steps.items():
-            seconds, logits = loop.run(step)
-            found[name].append(seconds)
-            # Also after many calls.
-            rows[name]["error"] = max(rows[name]["error"], float(f"{off(logits, exact):.3g}"))
+    with turn() if passes else contextlib.nullcontext():
+        for _ in range(passes):
+            for name, step in steps.items():
+                seconds, logits = loop.run(step)
+                found[name].append(seconds)
+                # Also after many calls.
+                rows[name]["error"] = max(rows[name]["error"], float(f"{off(logits, exact):.3g}"))
     for name, passed in found.items():
         rows[name]["us"] = medians(passed) if passed else None
     return rows
