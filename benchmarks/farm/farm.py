@@ -71,8 +71,8 @@ class Farm:
     """``gpus`` are values of CUDA_VISIBLE_DEVICES. ``service`` of a worker is asked first, its
     answer goes to ``on_ready``; raises nothing for a GPU that is of no use, but leaves it out.
 
-    ``row_s`` bounds one row. With a ``scheduler`` the ``gpus`` are those of its farm, as
-    ``farm_gpus`` names them. Use as a context manager.
+    ``row_s`` bounds one row, which has so many ``attempts``. With a ``scheduler`` the ``gpus`` are
+    those of its farm, as ``farm_gpus`` names them. Use as a context manager.
     """
 
     gpus: Sequence[str]
@@ -83,6 +83,7 @@ class Farm:
     on_outcome: Callable[[Outcome], None] = lambda _outcome: None
     faults: list[str] = field(default_factory=list)
     scheduler: str = ""
+    attempts: int = _ATTEMPTS
     _workers: list[_Worker] = field(default_factory=list)
     _running: dict[Future[Reply], tuple[_Worker, Job | None, int]] = field(default_factory=dict)
     _waiting: deque[tuple[Job, int]] = field(default_factory=deque)
@@ -164,7 +165,7 @@ class Farm:
             else:
                 self.faults.append(f"GPU {worker.gpu} is left out: {reply.reason or reply.kind}")
             return reply.done
-        if not reply.done and attempt < _ATTEMPTS:
+        if not reply.done and attempt < self.attempts:
             self._waiting.append((job, attempt + 1))
             return True
         value, reason = (reply.value, "") if reply.done else (None, reply.reason or reply.kind)

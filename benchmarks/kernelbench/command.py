@@ -1,7 +1,8 @@
 """KernelBench's problems through the decorator, beside eager PyTorch and torch.compile.
 
-Each problem has a process of its own, with a time limit: some take all memory, and some hang. On a
-GPU several may run side by side (shared_gpu.py says how they share it).
+Some take all memory, and some hang. Without a GPU each has a process of its own, with a time limit;
+on one there are workers side by side that take one after the other (measured.py), and a worker that
+breaks is replaced (shared_gpu.py says how they share the GPU's memory).
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import resource
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,22 +24,35 @@ import click
 import torch
 
 import mirage_py
+from benchmarks.farm import gpus
+from benchmarks.farm.farm import Farm, Job, Outcome
 from benchmarks.kernelbench import document
+from benchmarks.kernelbench.measured import FOLDER, JOBS
 from benchmarks.kernelbench.problem import Problem, every_kth, problems
 from benchmarks.kernelbench.stages import run
 from benchmarks.report.provenance import commit as commit_here
 from mirage_py.pipeline.pipeline import partition_of
+from mirage_py.runtime.eager.compiled import MODES
 
 Json = dict[str, Any]
 
+# Problems in a type of numbers, and what takes their rows as they come.
+Work = Sequence[tuple[str, Problem]]
+Take = Callable[[str, Problem, Json], None]
+
 # Seconds of the clock for each of the CPU.
 _PATIENCE = 20.0
+# What a worker on a GPU is asked.
+SERVICES = {
+    "prepare": "benchmarks.kernelbench.measured:prepare",
+    "measure": "benchmarks.kernelbench.measured:measure",
+}
+_COUNTS = ("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS")
 
 
 def _in_child(pipe: Connection, problem: Problem, options: Json, seconds: float) -> None:
-    if options["dry"]:
-        # Of the CPU: what else the machine does changes no row.
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
+    # Of the CPU: what else the machine does changes no row.
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
     try:
         pipe.send(run(problem, options))
     except Exception as error:  # noqa: BLE001  whatever a problem does is its row
@@ -54,25 +67,16 @@ def _warm() -> None:
         partition_of(program)
 
 
-def _context(*, dry: bool) -> Any:
-    # A GPU does not survive a fork: without one all is loaded when a problem begins, and on one it
-    # is loaded once by a server that never touches the GPU.
-    if dry:
-        return multiprocessing.get_context("fork")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.kernelbench.stages"])
-    return context
-
-
 def row_of(problem: Problem, options: Json, seconds: float) -> Json:
-    """The row of a problem, from a process of its own."""
-    context = _context(dry=options["dry"])
+    """The dry row of a problem, from a process of its own."""
+    # All is loaded when a problem begins; no GPU would survive a fork.
+    context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     child = context.Process(target=_in_child, args=(there, problem, options, seconds))
     child.start()
     there.close()
     try:
-        waits = seconds * (_PATIENCE if options["dry"] else 1.0)
+        waits = seconds * _PATIENCE
         row: Json = here.recv() if here.poll(waits) else {"status": "timeout"}
     except EOFError:
         child.join()
@@ -85,38 +89,61 @@ def row_of(problem: Problem, options: Json, seconds: float) -> Json:
     return {"problem": problem.path.stem, **row}
 
 
-def _rows(
-    chosen: Sequence[Problem],
-    earlier: Mapping[str, Json],
-    options: Json,
-    limits: tuple[float, float],
-    jobs: int,
-) -> Iterator[tuple[Problem, Json]]:
-    """Problems and their rows as they come: those of earlier runs, and what ``jobs`` processes make
-    of the others. ``limits`` are the seconds of a problem and the end of all: one that it cuts
-    short has no row, so that a later run begins with it.
-    """
+def _dry_rows(work: Work, options: Json, limits: tuple[float, float], take: Take) -> Json:
+    """One row after the other, until the end of all: the other problems have none."""
     limit, end = limits
-    yield from ((p, earlier[p.key]) for p in chosen if p.key in earlier)
-    # Compilers of a process share what cores there are.
-    workers = str(max(1, len(os.sched_getaffinity(0)) // jobs))
-    if jobs > 1:
-        os.environ |= dict.fromkeys(("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS"), workers)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+    for kind, problem in work:
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        row = row_of(problem, {**options, "dtype": kind}, min(limit, left))
+        if row["status"] != "timeout" or left >= limit:
+            take(kind, problem, row)
+    return {}
 
-        def made(problem: Problem) -> tuple[Problem, Json | None]:
-            left = end - time.monotonic()
-            if left <= 0:
-                return problem, None
-            row = row_of(problem, {**options, "folder": folder}, min(limit, left))
-            is_cut = row["status"] == "timeout" and left < limit
-            return problem, None if is_cut else row
 
-        others = [p for p in chosen if p.key not in earlier]
-        for done in as_completed([pool.submit(made, p) for p in others]):
-            problem, row = done.result()
-            if row is not None:
-                yield problem, row
+def _gpu_rows(
+    work: Work, options: Json, limits: tuple[float, float], jobs: int, take: Take
+) -> Json:
+    """Rows as workers on the GPU make them; what is said of those that the end cut short."""
+    limit, end = limits
+    asked = {f"{problem.key}-{kind}": (kind, problem) for kind, problem in work}
+    facts: Json = {}
+
+    def ready(gpu: str, answer: Json) -> None:
+        del gpu
+        facts["machine"] = {**answer["machine"], **gpus.driver_facts()}
+
+    def outcome(done: Outcome) -> None:
+        kind, problem = asked[done.job.key]
+        failed = {"problem": problem.path.stem, "status": "crashed", "reason": done.reason}
+        take(kind, problem, done.value or failed)
+
+    with tempfile.TemporaryDirectory() as name:
+        # Each worker has its cores, and all that it starts stays on them.
+        each = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+        environment = dict.fromkeys(_COUNTS, each) | {FOLDER: name, JOBS: str(jobs)}
+        farm = Farm(
+            [next(iter(gpus.visible()), "")] * jobs, SERVICES["prepare"], limit, environment,
+            ready, outcome, attempts=1,
+        )  # fmt: skip
+        common = {**options, "service": SERVICES["measure"]}
+        tasks = {
+            key: {**common, "dtype": kind, "level": p.level, "path": str(p.path.resolve())}
+            for key, (kind, p) in asked.items()
+        }
+        with farm:
+            deadline = None if end == inf else end
+            left = farm.run([Job(key, task) for key, task in tasks.items()], deadline=deadline)
+        for fault in farm.faults:
+            click.echo(fault)
+        said = {job.key: Path(name) / f"{job.key}.stages" for job in left}
+        facts["cut_short"] = {
+            key: path.read_text(encoding="utf-8").splitlines()
+            for key, path in said.items()
+            if path.exists()
+        }
+    return facts
 
 
 @click.command()
@@ -137,8 +164,11 @@ def _rows(
 )
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
 @click.option("--every", default=1, help="Of each level every k-th problem, the levels by turns.")
-@click.option("--jobs", default=1, help="Processes side by side on a GPU, which time by turns.")
+@click.option("--jobs", default=1, help="Workers side by side on a GPU, which time by turns.")
 @click.option("--seconds", type=float, help="End after so many, with the rows that are there.")
+@click.option(
+    "--peers", default="compile", help=f"Of {', '.join(MODES)}, with commas: raced and timed."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 def main(
     checkout: Path,
@@ -155,36 +185,51 @@ def main(
     every: int,
     jobs: int,
     seconds: float | None,
+    peers: str,
     output: Path | None,
 ) -> None:
-    """Run the problems of CHECKOUT."""
+    """Run the problems of CHECKOUT; with several types each has a file, OUT-bf16.json."""
     wanted = [name for name in only.split(",") if name]
     known = problems(checkout, [int(n) for n in level.split(",")])
     chosen = [p for p in known if not wanted or p.key in wanted]
     chosen = every_kth(chosen, every) if every > 1 else chosen
     end = inf if seconds is None else time.monotonic() + seconds
-    earlier: dict[str, dict[str, Json]] = {kind: {} for kind in dtype.split(",")}
+    found: dict[str, dict[str, Json]] = {kind: {} for kind in dtype.split(",")}
     for path in rows:
         held = json.loads(path.read_text(encoding="utf-8"))
-        earlier.setdefault(held["options"]["dtype"], {}).update(held["rows"])
+        known_rows = held["rows"].items()
+        kept = {key: row for key, row in known_rows if any(p.key == key for p in chosen)}
+        found.get(held["options"]["dtype"], {}).update(kept)
     torch.set_num_threads(1 if dry else torch.get_num_threads())
-    if dry:
-        _warm()
     facts: Json = {
         "commit": commit_here(commit),
         "torch": torch.__version__,
         "dry": dry,
         "limit_s": limit,
+        "every": every,
     }
-    for kind in dtype.split(","):
-        options = {"dtype": kind, "dry": dry, "search": search, "target": target, "budget": budget}
-        found: dict[str, Json] = {}
-        for problem, row in _rows(chosen, earlier[kind], options, (limit, end), jobs):
-            found[problem.key] = row
-            click.echo(f"{problem.key} {row['problem']}: {row['status']} {row.get('reason', '')}")
-            if output is not None:
-                name = output if "," not in dtype else output.with_stem(f"{output.stem}-{kind}")
-                not_run = [p.key for p in chosen if p.key not in found]
-                document.write(name, {**facts, "options": options, "not_run": not_run}, found)
-        for line in document.lines(found):
+    options: Json = {"dry": dry, "budget": budget}
+    options |= {"search": search, "target": target} if dry else {"peers": peers.split(",")}
+
+    def write(kind: str) -> None:
+        if output is not None:
+            name = output if "," not in dtype else output.with_stem(f"{output.stem}-{kind}")
+            not_run = [p.key for p in chosen if p.key not in found[kind]]
+            asked = {"options": {"dtype": kind, **options}, "not_run": not_run}
+            document.write(name, {**facts, **asked}, found[kind])
+
+    def take(kind: str, problem: Problem, row: Json) -> None:
+        found[kind][problem.key] = row
+        click.echo(f"{problem.key} {row['problem']} {kind}: {document.row_line(row)}")
+        write(kind)
+
+    work = [(kind, p) for p in chosen for kind in found if p.key not in found[kind]]
+    if dry:
+        _warm()
+        facts |= _dry_rows(work, options, (limit, end), take)
+    elif work:
+        facts |= _gpu_rows(work, options, (limit, end), jobs, take)
+    for kind, own in found.items():
+        write(kind)
+        for line in document.lines(own):
             click.echo(line)

@@ -17,9 +17,9 @@ from pathlib import Path
 # Parts of the memory that a process may hold.
 SHARES = 32
 _POLL_S = 0.05
-# Of one element of inputs, parameters and results: ours and theirs, float32 before it is rounded,
-# a worker's own inputs, and its check in float64.
-_COPIES = 12
+# Of one element of inputs, parameters and results: ours and theirs, those of the comparison, and a
+# worker's own, each twice.
+_COPIES = 8
 _CONTEXTS_BYTES = 3 * 2**30
 
 

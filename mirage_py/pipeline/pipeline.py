@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -438,13 +438,13 @@ def save(result: Result, folder: Path | str) -> Result:
 
 
 def optimizer_for(
-    request: Request, *, cache: bool = True
+    request: Request, *, cache: bool = True, modes: Collection[str] | None = None
 ) -> Callable[[Program, Sequence[Any], Callable[..., Any]], Callable[..., Any]]:
     """A function from a traced program to a callable, for the decorator.
 
     A result is looked up in the cache first; the second process searches, compiles and times
     nothing. Where no kernel beats the function, it is an ``OriginalProgram``: the function itself,
-    or by torch.compile, whichever is faster.
+    or by torch.compile, whichever is faster. That is in both its modes, or in some of ``modes``.
     """
 
     def prepare(
@@ -456,7 +456,7 @@ def optimizer_for(
         from mirage_py.runtime.store.artifact import OriginalProgram
         from mirage_py.runtime.tune.baselines import baselines
 
-        against = baselines(program, fallback, effort=request.effort)
+        against = baselines(program, fallback, effort=request.effort, modes=modes)
         asked = with_writes(replace(request, baselines=against), fallback)
         question = question_of(program, asked)
         with_cache = cache and not Settings.from_env().no_cache

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
@@ -29,15 +29,17 @@ def baselines(
     *,
     effort: str = "quick",
     dynamic: bool = False,
+    modes: Collection[str] | None = None,
 ) -> dict[str, Baseline]:
     """Functions of the program's inputs by name; ``function`` is the user's own, if there is one.
 
-    ``eager`` always; but with effort none, torch.compile in both modes. ``dynamic`` for many sizes.
-    Compilation happens at the first call.
+    ``eager`` always; but with effort none, torch.compile in both modes, or in these. ``dynamic``
+    for many sizes. Compilation happens at the first call.
     """
     eager = function or torch_function(program)
     compiled: dict[str, Baseline] = {}
-    for name, mode in MODES.items() if effort != "none" else ():
+    wanted = MODES if modes is None else {name: MODES[name] for name in modes}
+    for name, mode in wanted.items() if effort != "none" else ():
         form = functools.partial(CompiledFunction, mode=mode, dynamic=dynamic)
         compiled[name] = eager.by(form) if isinstance(eager, WritingFunction) else form(eager)
     return {EAGER: eager, **compiled}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.kernelbench import document, page, shared_gpu
+from benchmarks.kernelbench import command, document, page, shared_gpu
 from benchmarks.kernelbench.command import main
 from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
 
@@ -127,7 +128,7 @@ def test_a_problem_without_end_is_stopped(checkout):
     (checkout / "KernelBench/level2/3_Endless.py").write_text(endless, encoding="utf-8")
     asked = ["--level", "2", "--dry", "--only", "L2-3", "--limit", "1"]
     done = CliRunner().invoke(main, [str(checkout), *asked])
-    assert "L2-3 3_Endless: timeout not done in 1 s" in done.output
+    assert "L2-3 3_Endless fp32: timeout not done in 1 s" in done.output
 
 
 def test_the_tables_of_the_page_count_what_is_left(tmp_path):
@@ -182,15 +183,39 @@ def test_a_run_that_has_no_time_leaves_its_problems_to_the_next_one(checkout):
     assert (found["rows"], found["not_run"]) == ({"L2-2": kept}, ["L2-1"])
 
 
+def test_rows_of_a_gpu_come_one_by_one_and_the_end_cuts_the_others_short(checkout, monkeypatch):
+    monkeypatch.setattr(command.gpus, "visible", lambda: ("0",))
+    here = "unit.benchmarks.row_services:kernelbench"
+    services = {"prepare": f"{here}_prepare", "measure": f"{here}_row"}
+    monkeypatch.setattr(command, "SERVICES", services)
+    out = checkout / "out.json"
+    asked = ["--level", "2", "--dtype", "bf16,fp32", "--jobs", "2", "--seconds", "100"]
+    rows: list[object] = []
+    # Its clock stands until two problems are done in both types; the third one hangs.
+    clock = SimpleNamespace(monotonic=lambda: 99.9 if len(rows) == 4 else 0.0)
+    monkeypatch.setattr("benchmarks.farm.farm.time", clock)
+    monkeypatch.setattr(command, "time", clock)
+    line = document.row_line
+    monkeypatch.setattr(document, "row_line", lambda row: rows.append(row) or line(row))
+    done = CliRunner().invoke(main, [str(checkout), *asked, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    for kind in ("bf16", "fp32"):
+        found = json.loads((checkout / f"out-{kind}.json").read_text(encoding="utf-8"))
+        assert {k: r["us"]["ours"] for k, r in found["rows"].items()} == {"L2-1": 2.0, "L2-2": 2.0}
+        assert (found["not_run"], found["machine"]["gpu"]) == (["L2-10"], "a stand-in")
+        assert found["summary"]["L2"]["fast_1_over_compile"] == 1.0
+    assert found["cut_short"] == {f"L2-10-{kind}": ["0.0 searching"] for kind in ("bf16", "fp32")}
+
+
 def test_a_peer_that_failed_has_no_time():
-    times = {"ours": 2.0, "eager": 8.0, "max_autotune": 3.0}
+    times = {"ours": 2.0, "eager": 8.0, "compile_max_autotune": 3.0}
     found = document.summary({"L1-1": {"status": "taken", "correct": True, "us": times}})["L1"]
     assert found["geomean_over_compile"] == pytest.approx(1.5)
 
 
 def test_shares_are_of_all_problems():
     def row(ours, correct=True):
-        times = {"ours": ours, "eager": 10.0, "compile": 6.0, "max_autotune": 8.0}
+        times = {"ours": ours, "eager": 10.0, "compile": 6.0, "compile_max_autotune": 8.0}
         return {"status": "taken", "correct": correct, "us": times}
 
     rows = {"L1-1": row(4.0), "L1-2": row(8.0), "L1-3": row(1.0, correct=False)}
@@ -198,5 +223,6 @@ def test_shares_are_of_all_problems():
     found = document.summary(rows)["L1"]
     assert (found["fast_0"], found["fast_1"], found["fast_2"]) == (0.5, 0.5, 0.25)
     assert (found["fast_1_over_compile"], found["correct"]) == (0.25, 2)
+    assert (found["slower"], found["wrong"]) == ({"L1-2": 0.75}, ["L1-3"])
     assert found["geomean_over_eager"] == pytest.approx((2.5 * 1.25) ** 0.5)
     assert found["refused"] == {"x": 1}

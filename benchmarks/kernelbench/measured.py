@@ -1,0 +1,236 @@
+"""A problem on a GPU, in a worker process that takes many: checked and timed beside torch.
+
+``prepare`` and ``measure`` are services of benchmarks/farm/farm.py. Each process has cores of its
+own, and says in a file what it is at: a run that ends early has that of problems it cut short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import fcntl
+import gc
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from benchmarks.kernelbench import shared_gpu
+from benchmarks.kernelbench.problem import Problem, load
+from benchmarks.peers.autotuning_turns import tune_in_turns
+from benchmarks.suite.row_worker import prepare as prepared
+from mirage_py.errors import MirageError
+from mirage_py.frontend.searches import CallOptions
+from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
+from mirage_py.pipeline.pipeline import optimizer_for
+from mirage_py.runtime.base import stages
+from mirage_py.runtime.eager.compiled import MODES
+from mirage_py.runtime.timing.turns import turn
+
+Json = dict[str, Any]
+Task = Mapping[str, Any]
+Call = Callable[..., Any]
+Note = Callable[[str], None]
+
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
+_TRIALS = 5
+_WARM, _FEWEST, _REPEATS = 3, 5, 20
+_TIMING_S = 1.5
+# Of the calls that are timed as one, as eager makes them.
+_A_TIME_US, _MOST_CALLS = 1500.0, 30
+# A folder in which workers find cores of their own, and how many workers there are.
+FOLDER, JOBS = "KERNELBENCH_FOLDER", "KERNELBENCH_JOBS"
+_HELD: list[int] = []
+
+
+def prepare(task: Task) -> dict[str, Any]:
+    """Take cores and the GPU, and import what every problem needs."""
+    _begin()
+    importlib.import_module("torch._inductor.compile_fx")
+    return prepared(task)
+
+
+@cache
+def _begin() -> None:
+    """What a worker does once, one that replaces another with its first problem."""
+    _take_cores(Path(os.environ[FOLDER]), int(os.environ[JOBS]))
+    tune_in_turns()
+
+
+def _take_cores(folder: Path, jobs: int) -> None:
+    """Stay on a share of the cores that no other worker has: all that counts cores counts these."""
+    cores = sorted(os.sched_getaffinity(0))
+    for number in range(jobs):
+        handle = os.open(folder / f"cores-{number}", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            continue
+        _HELD.append(handle)  # given back when this process ends
+        each = max(1, len(cores) // jobs)
+        mine = [cores[(number * each + n) % len(cores)] for n in range(each)]
+        os.sched_setaffinity(0, mine)
+        return
+
+
+def measure(task: Task) -> Json:
+    """The row of the problem in the file ``path`` of ``level``."""
+    _begin()
+    problem = Problem(task["level"], Path(task["path"]))
+    started = time.monotonic()
+    folder = Path(os.environ[FOLDER])
+    said: list[tuple[float, str]] = []
+
+    def note(stage: str) -> None:
+        stages.enter(stage)
+        said.append((round(time.monotonic() - started, 1), stage))
+        with (folder / f"{problem.key}-{task['dtype']}.stages").open("a", encoding="utf-8") as file:
+            file.write(f"{said[-1][0]} {stage}\n")
+
+    row: Json = {"problem": problem.path.stem}
+    try:
+        with torch.no_grad():
+            row |= _measured(problem, task, folder, note)
+    except MirageError as error:
+        row |= {"status": "refused", "reason": error.what, "why": error.why}
+    except Exception as error:  # noqa: BLE001  whatever a problem does is its row
+        row |= {"status": "crashed", "reason": f"{type(error).__name__}: {error}"[:300]}
+    finally:
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+    return {**row, "seconds": round(time.monotonic() - started, 1), "stages": said}
+
+
+def _measured(problem: Problem, task: Task, folder: Path, note: Note) -> Json:
+    """Checked by KernelBench's rule, and timed beside what torch has."""
+    note("its size")
+    dtype = TYPES[task["dtype"]]
+    capacity = torch.cuda.get_device_properties(0).total_memory
+    wanted = shared_gpu.shares_of(elements_of(problem), dtype.itemsize, capacity)
+    note("waiting for memory")
+    waits = time.monotonic()
+    with shared_gpu.memory(folder, wanted):
+        row: Json = {"memory_shares": wanted, "waited_s": round(time.monotonic() - waits, 1)}
+        return row | _beside_torch(problem, task, dtype, note)
+
+
+def elements_of(problem: Problem) -> int:
+    """How many elements parameters, inputs and results have, without making any."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model, inputs = load(problem)
+        every = [*model.parameters(), *model.buffers(), *inputs]
+        # Some cannot be computed without data: their results are about as large as their inputs.
+        with contextlib.suppress(Exception):
+            every += pytree.tree_leaves(model(*inputs))
+    return sum(x.numel() for x in every if isinstance(x, torch.Tensor))
+
+
+def _beside_torch(problem: Problem, task: Task, dtype: torch.dtype, note: Note) -> Json:
+    note("loading")
+    with torch.device("cuda"):
+        model, inputs = load(problem)
+    model = model.cuda().to(dtype)
+    inputs = [_moved(x, dtype) for x in inputs]
+    options = CallOptions(budget=task["budget"])
+    # What is raced against is what is timed beside.
+    asked = replace(options.request, progress=note)
+    optimize = optimizer_for(asked, modes=task["peers"])
+    served = SuperoptimizedModule(copy.deepcopy(model), options, optimize)
+    candidates: dict[str, Call] = {"eager": model, "ours": served}
+    for name in task["peers"]:
+        candidates[name] = torch.compile(copy.deepcopy(model), dynamic=False, mode=MODES[name])
+    row: Json = {"status": "taken", "first_call_s": {}, "faults": {}}
+    for name, call in list(candidates.items()):
+        note(f"first call of {name}")
+        begin = time.monotonic()
+        try:
+            call(*inputs)
+            torch.cuda.synchronize()
+            row["first_call_s"][name] = round(time.monotonic() - begin, 1)
+        # A peer that fails is shown as such, and the others are measured.
+        except Exception as error:
+            if name in ("ours", "eager"):
+                raise
+            row["faults"][name] = f"{type(error).__name__}: {error}"[:200]
+            del candidates[name]
+    note("KernelBench's check")
+    row["correct"] = _correct(served, model, inputs, task["dtype"])
+    row["served"] = str(served.dispatch_table()).strip().splitlines()[-1]
+    row |= _reported(served, inputs)
+    note("timing")
+    row["us"] = _microseconds(candidates, inputs)
+    return row
+
+
+def _reported(served: SuperoptimizedModule, inputs: list[Any]) -> Json:
+    """What the optimisation says of itself: where kernels were lost is looked for there."""
+    function = served.served()
+    report = function._preparation.report(function.entry(*inputs))  # noqa: SLF001  as JSON it has no other way out
+    record = report.get("record", {})
+    candidates = report.get("candidates", [])
+    return {
+        "notes": list(report.get("notes", []))[:12],
+        "seconds_of": record.get("seconds_of"),
+        "fell": [str(c.get("reason", ""))[:160] for c in candidates if not c.get("passed")][:3],
+        "candidates": len(candidates),
+    }
+
+
+def _moved(x: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(x, torch.Tensor):
+        return x
+    return x.cuda().to(dtype) if x.is_floating_point() else x.cuda()
+
+
+def _correct(served: Any, model: torch.nn.Module, inputs: list[Any], dtype: str) -> bool:
+    """Several random trials, each compared as KernelBench does."""
+    tolerance = _TOLERANCE[dtype]
+    for trial in range(_TRIALS):
+        torch.manual_seed(trial)
+        fresh = [
+            torch.rand_like(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+            for x in (inputs if trial else [])
+        ] or inputs
+        found, want = (pytree.tree_leaves(fn(*fresh)) for fn in (served, copy.deepcopy(model)))
+        pairs = zip(found, want, strict=True)
+        if not all(torch.allclose(a, b, atol=tolerance, rtol=tolerance) for a, b in pairs):
+            return False
+    return True
+
+
+def _microseconds(candidates: Mapping[str, Call], inputs: list[Any]) -> dict[str, float]:
+    """The median time of a call, of so many in a row that the host has no part in it, and of all
+    candidates by turns: a clock that falls does so for all.
+    """
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    calls = 1
+    with turn():
+        begun = time.monotonic()
+        for repeat in range(_WARM + _REPEATS):
+            if repeat > _WARM + _FEWEST and time.monotonic() - begun > _TIMING_S:
+                break
+            for name, call in candidates.items():
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                torch.cuda.synchronize()
+                start.record()
+                for _ in range(calls):
+                    call(*inputs)
+                end.record()
+                torch.cuda.synchronize()
+                us = 1e3 * start.elapsed_time(end) / calls
+                if repeat >= _WARM:
+                    times[name].append(us)
+                elif repeat == _WARM - 1 and name == "eager":
+                    calls = max(1, min(_MOST_CALLS, int(_A_TIME_US / us)))
+    return {name: round(sorted(found)[len(found) // 2], 2) for name, found in times.items()}
