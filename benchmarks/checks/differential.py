@@ -27,11 +27,11 @@ import numpy as np
 from benchmarks.checks.differential_cases import BACKENDS, Case, draw, full, quick
 from benchmarks.report.provenance import commit
 from mirage_py.errors import MirageError
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.launch.launch import PlanRunner
-from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.verify.numerical_check.numerical_check import cases as output_cases
 from mirage_py.verify.numerical_check.numerical_check import reference

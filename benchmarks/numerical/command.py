@@ -31,12 +31,13 @@ from benchmarks.numerical.numerical_plans import Emitted, read
 from benchmarks.numerical.numerical_points import PointCase, kinds_of_points, point_cases
 from benchmarks.report.provenance import commit
 from mirage_py.errors import MirageError
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
-from mirage_py.runtime.numerical_check.input_store import laid_out, to_arrays
+from mirage_py.runtime.numerical_check.input_store import to_arrays
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.plan import Plan

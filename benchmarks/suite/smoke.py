@@ -20,8 +20,9 @@ from benchmarks.suite.roofline import roofline
 from benchmarks.suite.run_suite import new_record
 from benchmarks.workloads.suites import SMOKE, named
 from benchmarks.workloads.workload import Workload
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.cpu.cpu_run import check_on_cpu
-from mirage_py.runtime.numerical_check.input_store import laid_out, to_arrays
+from mirage_py.runtime.numerical_check.input_store import to_arrays
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import H200
 from mirage_py.ugraph.text.json_form import to_json

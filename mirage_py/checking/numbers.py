@@ -12,9 +12,9 @@ import torch
 from mirage_py.checking.sides import Function, Side
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.runtime.base.layouts import poison
+from mirage_py.runtime.base.layouts import laid_out, poison
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
-from mirage_py.runtime.numerical_check.input_store import laid_out, on_device, to_arrays
+from mirage_py.runtime.numerical_check.input_store import on_device, to_arrays
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.numerical_check.check_strength import failed, joined, of_set, required
 from mirage_py.verify.numerical_check.float_case import FloatEvidence, allowed_by_eager

@@ -26,7 +26,7 @@ from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
-from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable
+from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable, with_doubts
 from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
@@ -314,6 +314,8 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
+    verified_by = time_budget.verified_by()
+    ranked = with_doubts(ranked, verified_by)
     safe = screen.found()
     traced(lambda: stages.safe_stage(safe, others))
     traced(lambda: stages.plans_stage(ranked))
@@ -325,7 +327,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
         [i.family for i in ranked],
         request,
         executor=executor,
-        deadline=time_budget.verified_by(),
+        deadline=verified_by,
     )
     traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(

@@ -34,7 +34,8 @@ class Instance:
     ``kind`` and ``name`` say what kind of µGraph the plan is (see search.tilings.kinds). ``tiling``
     is equal for plans that differ in launch options only, ``leading`` for those that also differ in
     kernels other than the one that takes longest, ``leading_grid`` for those whose loops differ
-    too.
+    too. ``doubt`` says why the numerical check will likely refuse the plan, empty if nothing is
+    known.
     """
 
     family: UGraph
@@ -45,6 +46,7 @@ class Instance:
     tiling: Hashable
     leading: Hashable
     leading_grid: Hashable
+    doubt: str = ""
 
     @property
     def sort(self) -> Hashable:

@@ -84,20 +84,16 @@ def ranked_by_measurements(
     that they have, the roofline's, where there are none of the target. ``learned`` is a file of
     weights that comes before those of the package.
 
-    Both orders take turns, and so does the best of each family by the roofline: a program may be
-    unlike all that was measured, and plans of one family compute the same formula, so that all of
-    them fail where it is not accurate enough. However few are tried, some of each are early.
+    Both orders take turns: a program may be unlike all that was measured, and however few are
+    tried, some of each are early. Those in doubt are last.
     """
     ranker = ranker_of(target.name, learned)
     if ranker is None or len(instances) < 2:
         return list(instances)
     scores = ranker.scores([plan_features(i.plan, target) for i in instances])
-    leading: dict[object, int] = {}
-    for number, instance in enumerate(instances):
-        leading.setdefault(instance.family, number)
-    by_family = dict.fromkeys((*leading.values(), *range(len(instances))))
-    turns = zip(np.argsort(scores, kind="stable"), range(len(instances)), by_family, strict=True)
-    return [instances[n] for n in dict.fromkeys(int(n) for turn in turns for n in turn)]
+    turns = zip(np.argsort(scores, kind="stable"), range(len(instances)), strict=True)
+    numbers = dict.fromkeys(int(n) for turn in turns for n in turn)
+    return sorted((instances[n] for n in numbers), key=lambda i: bool(i.doubt))
 
 
 @lru_cache(maxsize=8)

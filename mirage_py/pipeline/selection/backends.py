@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime.cpu.type_screen import TypeScreen
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.launches import BackEnd
 from mirage_py.search.rank.instance import Instance
@@ -55,6 +57,21 @@ def rank_for(
     return [
         replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
     ]
+
+
+def with_doubts(ranked: Sequence[Instance], deadline: float | None) -> list[Instance]:
+    """The instances, those last that the numerical check will likely refuse: plans of one family
+    compute one formula, so that all that lead may fail together. After ``deadline`` (of
+    time.monotonic) none is asked about.
+    """
+    screen = TypeScreen()
+    asked = [
+        i
+        if deadline is not None and time.monotonic() > deadline
+        else replace(i, doubt=screen.doubt(i.plan))
+        for i in ranked
+    ]
+    return sorted(asked, key=lambda i: bool(i.doubt))
 
 
 def limits_for(backend: str, limits: SearchLimits, target: Target) -> SearchLimits:

@@ -80,6 +80,7 @@ def ranked_plans(instances: Sequence[Instance]) -> list[dict[str, Any]]:
             "tiles": tiles_of(i.plan),
             "time_us": round(i.estimate.time_us, 3),
             "bytes": moved_bytes(i.plan.ugraph),
+            **({"doubt": i.doubt} if i.doubt else {}),
         }
         for i in instances[:_PLANS]
     ]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.runtime.base.atomic import write_text
-from mirage_py.runtime.base.layouts import write_once
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.timing.timing import rotation_sets
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.numerical_check.float_case import EagerError
@@ -135,22 +135,6 @@ def on_device(given: PeriodicInput, device: torch.device) -> torch.Tensor:
         places = torch.arange(part.start, part.stop, device=device) % period
         found[part] = table.reshape(-1)[places + of_element[part].long() * period]
     return found.reshape(given.shape)
-
-
-def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The values in the type and layout of ``tensor``, in memory of their own."""
-    import torch
-
-    dtype = getattr(torch, tensor.dtype.torch_name)
-    memory = torch.zeros(_span(tensor), dtype=dtype, device=values.device)
-    fresh = memory.as_strided(tensor.shape, tensor.element_strides)
-    write_once(fresh, values)
-    return fresh
-
-
-def _span(tensor: Tensor) -> int:
-    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
-    return 1 + sum((extent - 1) * stride for extent, stride in pairs)
 
 
 def rotated_inputs(store: InputStore, l2_bytes: int, device: torch.device) -> list[InputSet]:

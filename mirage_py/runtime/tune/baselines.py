@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.eager.writing import WritingFunction
-from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.ugraph.ir.program import Program
 
 if TYPE_CHECKING:

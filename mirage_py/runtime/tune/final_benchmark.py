@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.eager.compiled import EAGER
 from mirage_py.runtime.eager.writing import WritingFunction, timed_form
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.quarantine import put_away
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
-from mirage_py.runtime.numerical_check.input_store import RANDOM, InputSet, laid_out
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputSet
 from mirage_py.runtime.timing.host import host_us
 from mirage_py.runtime.timing.timing import Entry, time_interleaved
 from mirage_py.runtime.tune.measured import Candidate, fastest, leading

@@ -130,7 +130,8 @@ class Case:
     ``bound`` is the norm of what is allowed over that of the reference: over the elements that say
     something, ``said`` of them, or over all where most do not. ``checked`` elements are compared
     with a finite value, and ``nonfinite`` have none; both are of those that are ``known``, of
-    ``size``. Where there are ``places`` arrays are lists, of the elements there.
+    ``size``. Where there are ``places`` arrays are lists, of the elements there. Each element
+    ``stands_for`` so many of an output of another size.
     """
 
     tensor: Tensor
@@ -141,6 +142,7 @@ class Case:
     known: int
     size: int
     said: int
+    stands_for: float = 1.0
 
     @property
     def says_much(self) -> bool:
@@ -194,7 +196,7 @@ class Case:
     def _eager_fault(self, error: float, eager: float) -> Reason | None:
         floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
         # The norm of few errors is left to chance: of a single number eager's may be none at all.
-        count = self.said if self.says_much else self.checked
+        count = self.stands_for * (self.said if self.says_much else self.checked)
         chance = self.bound / SPREAD / sqrt(count) if count and self.bound < inf else 0.0
         if error <= max(_EAGER_FACTOR * eager, floor) + chance:
             return None

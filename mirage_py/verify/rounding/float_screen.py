@@ -121,7 +121,7 @@ class FloatScreen:
         for the field test to refuse.
         """
         try:
-            program, small = _small(family)
+            program, small = at_extents(family, _extents(family))
             if program_work(program) > _MOST_WORK:
                 return ""
             return next((f for case in self._cases(program) if (f := case.fault(small))), "")
@@ -191,12 +191,16 @@ def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
     return np.asarray(sizes.reshape(-1, sizes.shape[-1]).max(axis=0))
 
 
-def _small(family: UGraph) -> tuple[Program, UGraph]:
-    """The program of a family and the family at small sizes, a grid one block."""
+def _extents(family: UGraph) -> dict[str, int]:
     program = family.program
     tied = tied_dims(program, family.kernels)
     fixed = fixed_dims(program, family.kernels)
-    extents = small_extents(program, _SEED, fixed, tied=tied)
+    return small_extents(program, _SEED, fixed, tied=tied)
+
+
+def at_extents(family: UGraph, extents: Mapping[str, int]) -> tuple[Program, UGraph]:
+    """The program of a family and the family at these sizes, a grid one block."""
+    program = family.program
     conditions = Conditions(predicates_of(program, family.kernels), program.sizes, extents)
     places = small_places(program, family.kernels, extents)
     small = shrink_ugraph(family, extents, conditions=conditions, places=places)

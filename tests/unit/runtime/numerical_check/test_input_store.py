@@ -15,12 +15,13 @@ from unit.search import programs
 from mirage_py.errors import CompileError, FormatError
 from mirage_py.frontend.spec import parse
 from mirage_py.reasons import Code
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.numerical_check import input_store
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare, run_eager
-from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, laid_out, to_arrays
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, to_arrays
 from mirage_py.runtime.numerical_check.judge import DeviceJudge
 from mirage_py.ugraph.ir.dtypes import BF16, F16
 from mirage_py.ugraph.ir.program import Tensor

@@ -8,8 +8,8 @@ import time
 import torch
 from plans import scale_program
 
+from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.eager.writing import WritingFunction
-from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.runtime.tune.baselines import WarmUp
 
 

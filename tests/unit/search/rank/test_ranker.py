@@ -85,16 +85,14 @@ def test_weights_of_this_machine_come_before_those_of_the_package(
     assert found != ranked_by_measurements(instances, H200)
 
 
-def test_some_plan_of_every_family_is_early(instances: list[Instance], tmp_path: Path):
-    """All plans of a family fail together where its formula is not accurate enough."""
+def test_what_is_in_doubt_comes_last(instances: list[Instance], tmp_path: Path):
     learned = tmp_path / "h200.json"
     learned.write_text(json.dumps(DOCUMENT))
-    found = ranked_by_measurements(instances, H200, learned)
-    families = dict.fromkeys(i.family for i in instances)
-    assert 1 < len(families) < len(instances) / 4
-    for place, family in enumerate(families):
-        first = next(n for n, i in enumerate(found) if i.family == family)
-        assert first <= 3 * place + 2
+    first = instances[0].family
+    asked = [replace(i, doubt="far" if i.family == first else "") for i in instances]
+    found = ranked_by_measurements(asked, H200, learned)
+    assert 0 < sum(bool(i.doubt) for i in found) < len(found)
+    assert found == sorted(found, key=lambda i: bool(i.doubt))
 
 
 def test_what_either_order_has_first_is_early(instances: list[Instance], tmp_path: Path):
@@ -109,7 +107,7 @@ def test_what_either_order_has_first_is_early(instances: list[Instance], tmp_pat
     assert any(i.plan.backend == "triton" for i in instances[:3])
     for order in (instances, by_ranker):
         for place, instance in enumerate(order):
-            assert found.index(instance) <= 3 * place + 2
+            assert found.index(instance) <= 2 * place + 1
 
 
 def test_a_gpu_without_weights_keeps_the_order_of_the_roofline(instances: list[Instance]):
