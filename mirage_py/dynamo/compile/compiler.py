@@ -237,26 +237,28 @@ class GraphCompiler:
 
     def _entry(self, graph: RegionGraph, others: int) -> Entry:
         values = [n.meta["val"] for n in graph.inputs]
-        call = self.calls.get(graph.key)
-        if call is None:
-            devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
-            options = self.options.with_share(others) if self.shares_budget else self.options
-            server = self.server or server_for(options, devices[0] if devices else "cpu")
-            call = self.calls[graph.key] = RegionCall(
-                graph.key,
-                graph.module,
-                server,
-                self.options.max_sizes,
-                graph.constants,
-                self.chain,
-                graph.written,
-                self._sizes(graph, values),
-                self._original,
-            )
-            register(call)
         # Kernels are measured on real tensors, and their programs are nobody's trace.
         with _disable_current_modes(), no_python_dispatcher():
+            call = self.calls.get(graph.key) or self._call(graph, values, others)
             return call.prepare(layouts_of(values))
+
+    def _call(self, graph: RegionGraph, values: Sequence[Any], others: int) -> RegionCall:
+        devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
+        options = self.options.with_share(others) if self.shares_budget else self.options
+        server = self.server or server_for(options, devices[0] if devices else "cpu")
+        call = self.calls[graph.key] = RegionCall(
+            graph.key,
+            graph.module,
+            server,
+            self.options.max_sizes,
+            graph.constants,
+            self.chain,
+            graph.written,
+            self._sizes(graph, values),
+            self._original,
+        )
+        register(call)
+        return call
 
     def _sizes(
         self, graph: RegionGraph, values: Sequence[Any]

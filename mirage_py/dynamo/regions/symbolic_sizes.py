@@ -9,8 +9,9 @@ So equal layers, and the same layer in another graph, have one content.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -85,6 +86,27 @@ class SymbolicSizes:
     def evaluated(self, texts: Sequence[str], sizes: Sizes) -> list[int]:
         """Expressions in the region's names at these sizes."""
         return [int(n) for n in _function(self.names, texts)(*sizes)]
+
+    def where_one_is_1(self, gone: str, kept: str) -> SymbolicSizes | None:
+        """The same with ``gone`` as 1, and so ``kept`` as all of their product; ``kept`` is first.
+        None where the size of an axis does not say so any more.
+        """
+        places = dict(zip(self.names, self.sources, strict=True))
+        if places[kept][1] is None:
+            return None
+        names = (kept, *(n for n in self.names if n not in (gone, kept)))
+        inputs, results = (
+            tuple(
+                replace(
+                    value,
+                    shape=tuple(_with_1(t, gone) for t in value.shape),
+                    strides=tuple(_with_1(t, gone) for t in value.strides),
+                )
+                for value in values
+            )
+            for values in (self.inputs, self.results)
+        )
+        return SymbolicSizes(names, tuple(places[n] for n in names), inputs, results)
 
     @cached_property
     def _input_numbers(self) -> Callable[..., Sequence[int]]:
@@ -197,6 +219,14 @@ def _value(value: Any, replaced: Mapping[Any, Any]) -> _Value:
         return _Value((text(value),))
     shape, strides = tuple(map(text, value.shape)), tuple(map(text, value.stride()))
     return _Value(shape, strides, value.dtype, value.device)
+
+
+def _with_1(text: str, name: str) -> str:
+    """An expression where a name stands for 1; a factor of a product is left out."""
+    # Where it is more than sums and products, or a power, only the name goes.
+    if re.fullmatch(r"[\w\s*+-]*", text) and "**" not in text:
+        text = re.sub(rf"\b{name}\*|\*{name}\b", "", text)
+    return re.sub(rf"\b{name}\b", "1", text)
 
 
 def _function(names: Names, texts: Sequence[str]) -> Callable[..., Sequence[int]]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mirage_py.dynamo.regions.merged_rows import MergedRows, merged_rows
 from mirage_py.dynamo.regions.nodes import extent
 from mirage_py.dynamo.regions.region_graph import with_values
 from mirage_py.dynamo.regions.region_program import (
@@ -25,7 +26,7 @@ from mirage_py.dynamo.serve.service import Entry, Kernel, RegionServer, Service,
 from mirage_py.dynamo.serve.sized_entries import Layouts, SizedEntries
 from mirage_py.errors import LostGpuError, MirageWarning, why_failed
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.shapes.policy import ShapePolicy
+from mirage_py.shapes.policy import BUCKETED, ShapePolicy
 from mirage_py.ugraph.ir.plan import Plan
 
 # What runs a region's own operators: the inputs to its results.
@@ -73,13 +74,27 @@ class RegionCall:
         self._lock = threading.RLock()
         self._broken = ""
         self._original = original(module)
-        self._symbolic = sizes[0] if sizes is not None else None
+        self._symbolic: SymbolicSizes | None = None
+        self._rows: MergedRows | None = None
         self._sized: SizedEntries | None = None
         if sizes is not None:
-            self._sized = SizedEntries(module, *sizes, self._made_of, max_sizes)
+            symbolic, policy = sizes
+            # Where the edges of buckets are given, they are those of each size.
+            if policy.kind == BUCKETED and not policy.edges:
+                self._rows = merged_rows(module, symbolic)
+            self._symbolic = symbolic if self._rows is None else self._rows.merged
+            self._sized = SizedEntries(module, self._symbolic, policy, self._made_of, max_sizes)
 
     def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
         """The region's results, laid out as torch expects them, without those in place."""
+        if self._rows is None:
+            found = self._served(inputs)
+            return self._by_torch(inputs) if found is None else found
+        found = self._served(self._rows.given(inputs))
+        return self._by_torch(inputs) if found is None else self._rows.arranged(found, inputs)
+
+    def _served(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...] | None:
+        """The results by a kernel; None where none serves these inputs."""
         table_key: Hashable
         if self._symbolic is None:
             table_key = tuple(_described(x) for x in inputs)
@@ -90,7 +105,7 @@ class RegionCall:
         if self._chain.is_on:
             kernel = self._links.get(table_key, kernel)
         if kernel is None or program is None or self._broken:
-            return self._by_torch(inputs)
+            return None
         try:
             found = _called(kernel, program, inputs, places=entry.served.places)
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
@@ -98,9 +113,9 @@ class RegionCall:
             warnings.warn(
                 f"a region falls back to eager, its kernel failed: {self._broken}",
                 MirageWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-            return self._by_torch(inputs)
+            return None
         return tuple(
             r.arranged(found[r.number]) for r in program.results if r.number not in self._written
         )
@@ -121,8 +136,10 @@ class RegionCall:
 
     def prepare(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         """The entry for inputs of these layouts; made if there is none."""
-        symbolic = self._symbolic
-        return self._prepared(tuple(layouts) if symbolic is None else symbolic.of(layouts))
+        if self._symbolic is None:
+            return self._prepared(tuple(layouts))
+        given = layouts if self._rows is None else self._rows.given(layouts)
+        return self._prepared(self._symbolic.of(given))
 
     def _prepared(self, key: Hashable) -> Entry:
         with self._lock:

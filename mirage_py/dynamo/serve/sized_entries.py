@@ -117,7 +117,7 @@ class SizedEntries:
         if not found and entry.refused is not None:
             return self._bucket_of(named), entry, None
         if not found:
-            # As batch times length in one axis: no dimension of one kernel, so these sizes alone.
+            # As a view that turns batch and length: no dimension of one kernel, so these alone.
             return self._exactly(named, sizes)
         try:
             validity = found[0].validity(getattr(entry.served.kernel, "validity", None))

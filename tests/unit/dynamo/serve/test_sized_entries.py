@@ -150,6 +150,48 @@ def test_batch_and_context_change_together(compiled: Compiled):
 
 
 @torch.no_grad()
+def test_batch_and_length_are_one_number_of_rows(compiled: Compiled):
+    """A linear layer multiplies the rows of all sequences."""
+    up, down = nn.Linear(16, 32, bias=False), nn.Linear(32, 16, bias=False)
+
+    def mlp(x: torch.Tensor) -> torch.Tensor:
+        return x + down(F.silu(up(F.rms_norm(x, (16,)))))
+
+    fast = compiled(mlp, dynamic=True)
+    for batch, tokens in ((3, 7), (2, 15), (6, 10), (60, 7)):
+        x = torch.randn(batch, tokens, 16)
+        torch.testing.assert_close(fast(x), mlp(x), atol=1e-5, rtol=1e-4)
+    assert compiled.sized
+    # 17 to 64 rows, and 65 to 512.
+    assert {r.searches for r in compiled.sized} == {2}
+    assert {len(p.dims) for p in compiled.open} == {1}
+
+
+def by_position(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    at = torch.arange(x.shape[1]) * 0.5
+    return F.silu((x + at[:, None]) @ w)
+
+
+def over_length(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.silu(torch.softmax(x, 1) @ w)
+
+
+def turned(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    rows = x.shape[1], x.shape[0], x.shape[2]
+    return F.silu(x.view(rows).transpose(0, 1) @ w)
+
+
+@pytest.mark.parametrize("fn", [by_position, over_length, turned])
+@torch.no_grad()
+def test_rows_that_are_not_all_treated_alike_stay_apart(compiled: Compiled, fn: Any):
+    fast = compiled(fn, dynamic=True)
+    w = torch.randn(16, 16)
+    for batch, tokens in ((3, 7), (2, 15)):
+        x = torch.randn(batch, tokens, 16)
+        torch.testing.assert_close(fast(x, w), fn(x, w), atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
 def test_an_axis_that_becomes_1_or_0(compiled: Compiled):
     """Another graph of torch's for each, which is right."""
     fast = compiled(lambda x, w: F.silu(x) @ w + 1, dynamic=True)
@@ -214,7 +256,7 @@ def test_beyond_max_sizes_torch_serves_what_the_kernel_does_not_reach(compiled: 
 
     compiled.server = small
     fast = compiled(lambda x: F.silu(x) + 1, dynamic=True, max_sizes=1)
-    inputs = [torch.randn(rows, 8) for rows in (5, 12, 13, 400)]
+    inputs = [torch.randn(rows) for rows in (5, 12, 13, 400)]
     with pytest.warns(MirageWarning, match="more than 1 sets of sizes"):
         results = [fast(x) for x in inputs]
     for x, result in zip(inputs, results, strict=True):
