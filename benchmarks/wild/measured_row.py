@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from benchmarks.peers.compiled import compiled
-from benchmarks.wild.agreement import copied, difference
+from benchmarks.wild.agreement import Yardstick, copied
 from benchmarks.wild.catalogue import program_at
 from benchmarks.wild.program import WildProgram
+from benchmarks.wild.race import race_of
 from benchmarks.wild.sdpa import sdpa_form
 from benchmarks.wild.summary import WAYS
 from mirage_py.dynamo.backend import mirage_py
@@ -45,8 +46,7 @@ def measure(task: Task) -> Json:
 def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) -> Json:
     """Times, differences from eager, seconds of each first call, and what serves the decorator."""
     given = program.arguments(real=True, device="cuda")
-    wanted_after = copied(given)
-    wanted = program.function(*wanted_after)
+    yardstick = Yardstick(program.function, given)
     decorated = superoptimize(effort=task["effort"], budget=task["budget"])(program.function)
     candidates: dict[str, Call] = {
         "eager": program.function,
@@ -71,7 +71,7 @@ def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) 
             found = call(*arguments)
             torch.cuda.synchronize()
             first_s[name] = round(time.perf_counter() - begin, 1)
-            words = difference(found, wanted) or difference(arguments, wanted_after)
+            words = yardstick.difference(found, arguments)
         # One that fails is shown as such, and the others are measured.
         except Exception as error:  # noqa: BLE001
             words = f"{type(error).__name__}: {error}"[:300]
@@ -83,6 +83,7 @@ def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) 
     peers = {name: us for name, us in times.items() if name not in WAYS}
     ours = {name: us for name, us in times.items() if name in WAYS}
     best = min(ours.values(), default=None)
+    entry = decorated.entry(*copied(given))
     return {
         "program": program.name,
         "family": program.family,
@@ -91,7 +92,8 @@ def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) 
         "against_best": round(min(peers.values()) / best, 3) if best and peers else None,
         "faults": faults,
         "first_call_s": first_s,
-        "served": str(decorated.entry(*copied(given)).served)[:400],
+        "served": str(entry.served)[:400],
+        "race": race_of(decorated, entry),
     }
 
 

@@ -16,10 +16,11 @@ from mirage_py.search.model.footprint import Footprint, registers
 from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
 from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.search.model.model_constants import ModelConstants, constants_of
-from mirage_py.search.tilings.residency import moved_bytes
+from mirage_py.search.tilings.residency import moved_bytes, touched_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
 
 _MAX_BLOCKS_PER_SM = 32
@@ -43,12 +44,14 @@ class Estimate:
 
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
-    """No plan of at least ``kernels`` kernels is faster: every input is read once, every output
-    written once, every contraction runs at the fastest rate for its type where no mask hides it,
-    and kernels that wait for one another take a launch each. What goes between kernels only adds to
-    it.
+    """No plan of at least ``kernels`` kernels is faster: what is named of every input is read once,
+    every output written once, every contraction runs at the fastest rate for its type where no mask
+    hides it, and kernels that wait for one another take a launch each. What goes between kernels
+    only adds to it.
     """
-    moved = sum(t.bytes for t in program.tensors.values())
+    named = [n.access for n in program.nodes if n.op == "load"]
+    named += [Access(o.tensor.name, o.index) for o in program.outputs]
+    moved = sum(touched_bytes(program, named, sector_bytes=1).values())
     flops = contraction_flops(program)
     return max(
         moved / target.dram_bytes_per_us,
@@ -67,7 +70,7 @@ class KernelModel:
         self.kernel = kernel
         self.target = target
         self.blocks = kernel.tiling.grid_blocks
-        self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
+        self._moved = moved_bytes(kernel.body.touched, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
         self._registers: dict[Hashable, int] = {}
         self._warped: dict[Hashable, WarpedKernel] = {}

@@ -12,7 +12,12 @@ from mirage_py.search.model.matmul_rates import fastest_rate, program_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.search.space.splits import MAX_SPLITS, at_splits, split_choices, split_dims
 from mirage_py.search.tilings.kinds import describe, kind_of
-from mirage_py.search.tilings.residency import in_cache, tensors_of
+from mirage_py.search.tilings.residency import (
+    accesses_of,
+    in_cache,
+    tensors_of,
+    touched_bytes,
+)
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
@@ -67,7 +72,11 @@ def form_of(family: UGraph, target: Target, splits: Mapping[str, int]) -> Form:
 def _kernel_bound_us(
     ugraph: UGraph, kernel: Kernel, cached: frozenset[str], target: Target
 ) -> float:
-    moved = sum(ugraph.tensors[t].bytes for t in tensors_of(kernel) if t not in cached)
+    if isinstance(kernel, BlockGraph):
+        touched = touched_bytes(ugraph.scope, accesses_of(kernel))
+    else:
+        touched = {t: ugraph.tensors[t].bytes for t in tensors_of(kernel)}
+    moved = sum(size for t, size in touched.items() if t not in cached)
     work_us = moved / (target.dram_bytes_per_us * constants_of(target).dram)
     extra_us = 0.0
     if isinstance(kernel, BlockGraph):

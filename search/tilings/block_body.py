@@ -12,7 +12,7 @@ from functools import cached_property
 from mirage_py.codegen.cuda.analysis.row_reductions import producer_nodes
 from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.codegen.tiling.axis_order import axis_order
-from mirage_py.search.tilings.residency import passes_of
+from mirage_py.search.tilings.residency import accesses_of, passes_of, touched_bytes
 from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.dtypes import I8, U8, DType
 from mirage_py.ugraph.ir.index import Predicate
@@ -41,8 +41,13 @@ class BlockBody:
 
     @cached_property
     def passes(self) -> Mapping[str, int]:
-        """How often the kernel goes over each tensor that it reads or writes."""
+        """How often the kernel goes over each tensor that it reads."""
         return passes_of(self._block)
+
+    @cached_property
+    def touched(self) -> Mapping[str, int]:
+        """Bytes of each tensor that the kernel reads or writes."""
+        return touched_bytes(self._scope, accesses_of(self._block))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -195,5 +200,5 @@ class BlockBody:
         axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
         for expr, stride, extent in axes:
             if stride == 1 and extent > 1:
-                return expr.dims()
+                return () if expr.tensors() else expr.dims()
         return ()

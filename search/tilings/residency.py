@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
 
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.node import ACCESSES, Access
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 from mirage_py.ugraph.operators import EFFECT, operator
 
 # Of the L2, what one tensor may take that is to survive there, and what may pass through it since.
 _TENSOR_SHARE = 0.25
 _TRAFFIC_SHARE = 0.75
+# What crosses the bus for one element out of line.
+SECTOR_BYTES = 32
 
 
 def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
@@ -42,29 +46,56 @@ def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
 
 
 def moved_bytes(
-    scope: Program, passes: Mapping[str, int], cached: Collection[str], target: Target
+    touched: Mapping[str, int], passes: Mapping[str, int], cached: Collection[str], target: Target
 ) -> int:
-    """What a kernel moves to and from the device memory, that goes over each of its tensors so
-    often. What it reads in several loops it reads as often if it is too large to stay in the L2
-    from one to the next.
+    """What a kernel moves to and from the device memory, that goes over what it has ``touched`` of
+    each of its tensors so often. What it reads in several loops it reads as often if it is too
+    large to stay in the L2 from one to the next.
     """
     small = target.l2_bytes * _TENSOR_SHARE
     total = 0
-    for name, times in passes.items():
-        size = scope.tensors[name].bytes
+    for name, size in touched.items():
         if name not in cached:
-            total += size if size <= small else size * times
+            total += size if size <= small else size * passes.get(name, 1)
     return total
 
 
-def passes_of(block: BlockGraph) -> dict[str, int]:
-    """The tensors that a kernel reads or writes with the number of its sections that read each, or
-    1 where none does.
+def touched_bytes(
+    scope: Program, accesses: Iterable[Access], sector_bytes: int = SECTOR_BYTES
+) -> dict[str, int]:
+    """Bytes of each tensor that accesses read or write, at most all of it: a look-up of one element
+    in each row moves a sector of the row.
     """
-    readers: dict[str, set[int]] = {name: set() for name in tensors_of(block)}
+    found: dict[str, int] = {}
+    for access in set(accesses):
+        tensor = scope.tensors[access.tensor]
+        points = prod(scope.sizes[d] for d in access.dims())
+        each = tensor.dtype.bytes
+        if not _is_run(access, tensor):
+            each = max(each, sector_bytes)
+        found[access.tensor] = min(tensor.bytes, found.get(access.tensor, 0) + points * each)
+    return found
+
+
+def _is_run(access: Access, tensor: Tensor) -> bool:
+    """Whether elements lie side by side."""
+    axes = zip(access.index, tensor.element_strides, tensor.shape, strict=True)
+    return any(
+        stride == 1 and extent > 1 and e.dims() and not e.tensors() for e, stride, extent in axes
+    )
+
+
+def accesses_of(block: BlockGraph) -> Iterable[Access]:
+    """Those of its loads and stores."""
+    return (n.access for n in block.nodes if n.op in ACCESSES and n.op != "read")
+
+
+def passes_of(block: BlockGraph) -> dict[str, int]:
+    """The tensors that a kernel reads with the number of its sections that read each."""
+    readers: dict[str, set[int]] = {}
     for number, node in block.loads():
-        readers[node.access.tensor].add(block.section_of[number])
-    return {name: max(1, len(sections)) for name, sections in readers.items()}
+        readers.setdefault(node.access.tensor, set()).add(block.section_of[number])
+    return {name: len(sections) for name, sections in readers.items()}
 
 
 def tensors_of(kernel: Kernel) -> tuple[str, ...]:

@@ -16,13 +16,12 @@ from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
+from mirage_py.search.tilings.residency import SECTOR_BYTES
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
-# What crosses the bus for one element out of line.
-_SECTOR_BYTES = 32
 # Partial results are exchanged between blocks in float32.
 _PARTIAL_BYTES = 4
 # An atomic addition reads and writes in the cache, element by element.
@@ -332,7 +331,7 @@ class TiledKernel:
         if loop is None or self.body.run_dims[load] != (loop,):
             return False
         run = self.tiling.elements((loop,), section) * self.body.element_bytes[load]
-        return 2 * run <= _SECTOR_BYTES
+        return 2 * run <= SECTOR_BYTES
 
     def _traffic_bytes(self, access: int, section: int) -> float:
         """What a load or store of a tile moves between the SM and the cache, in whole sectors."""
@@ -342,4 +341,4 @@ class TiledKernel:
         if self._is_in_sector(access, section):
             return moved
         run = self.tiling.elements(body.run_dims[access], section) * size
-        return moved * max(1.0, min(_SECTOR_BYTES, moved) / run)
+        return moved * max(1.0, min(SECTOR_BYTES, moved) / run)

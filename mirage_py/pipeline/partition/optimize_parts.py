@@ -12,6 +12,7 @@ from mirage_py.pipeline.partition.compose import compose, own_dims
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.library_parts import library_result
 from mirage_py.pipeline.partition.partition import Partition
+from mirage_py.pipeline.selection.record import race_record
 from mirage_py.pipeline.selection.request import AUTO, Request
 from mirage_py.pipeline.selection.selection import Ranking
 from mirage_py.pipeline.selection.time_budget import TimeBudget
@@ -264,7 +265,7 @@ def _measured(
         interrupted=report.interrupted,
         original=report.original,
         why_not=report.why_not or result.why_not,
-        record={**result.record, "late": list(report.late)},
+        record={**result.record, **race_record(report)},
     )
 
 

@@ -16,7 +16,7 @@ from mirage_py import __version__
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.env.environment import gpu
-from mirage_py.runtime.tune.measured import Measured
+from mirage_py.runtime.tune.measured import Measured, TuneReport
 from mirage_py.search.rank.instance import Instance
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.tiles_text import tiles_of
@@ -95,8 +95,16 @@ def moved_bytes(ugraph: UGraph) -> int:
     )
 
 
-def peer_times(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """What was measured beside the candidates."""
+def race_record(report: TuneReport) -> dict[str, Any]:
+    """What was measured beside the candidates, and how long each stage took."""
+    return {
+        "peers": _peer_times(report.measured),
+        "seconds_of": {k: round(s, 2) for k, s in report.seconds.items()},
+        "late": list(report.late),
+    }
+
+
+def _peer_times(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     return [
         {
             "name": m.name,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
-from mirage_py.pipeline.selection.record import kernel_resources, peer_times, ranked_plans
+from mirage_py.pipeline.selection.record import kernel_resources, race_record, ranked_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.progress import Told
 from mirage_py.reasons import WRONG_RESULTS, Code, Reason, reason
@@ -223,10 +223,8 @@ class Ranking:
             result,
             record={
                 **result.record,
-                "peers": peer_times(report.measured),
+                **race_record(report),
                 "resources": kernel_resources(report.best.facts),
-                "seconds_of": {k: round(s, 2) for k, s in report.seconds.items()},
-                "late": list(report.late),
             },
             notes=(*result.notes, *report.notes),
             interrupted=report.interrupted,

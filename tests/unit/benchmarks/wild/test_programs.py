@@ -9,7 +9,7 @@ import pytest
 import torch
 from nightly import NIGHTLY
 
-from benchmarks.wild.agreement import difference
+from benchmarks.wild.agreement import Yardstick, difference
 from benchmarks.wild.catalogue import FAMILIES, program_at, programs
 from benchmarks.wild.command import chosen
 from benchmarks.wild.dry_row import dry_row
@@ -66,6 +66,23 @@ def test_a_difference_in_a_result_or_an_argument_is_seen():
     assert "infinities" in difference(torch.where(x > 4, torch.nan, x), x)
     assert "infinities" in difference(-x / 0, x / 0)
     assert "a result is" in difference((x,), [x])
+
+
+def test_what_eager_rounds_is_held_against_double_precision():
+    def decayed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x.cumsum(0)
+        return torch.exp(total - total[-1]), total.argmax()
+
+    x = torch.full((300,), 1.0, dtype=torch.bfloat16)
+    yardstick = Yardstick(decayed, [x])
+    decay, place = decayed(x.double())
+    fused = decay.bfloat16(), place
+    assert "off by" in difference(fused, decayed(x))
+    assert "differ" in difference(fused[1], decayed(x)[1])
+    assert yardstick.difference(fused, [x]) == ""
+    assert "number 0" in yardstick.difference((fused[0] + 1, place), [x])
+    assert "number 1" in yardstick.difference((fused[0], place - 2), [x])
+    assert "number 2" in yardstick.difference(fused, [x + 1])
 
 
 def test_reasons_are_counted_by_the_programs_they_cost():

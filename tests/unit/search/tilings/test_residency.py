@@ -7,8 +7,18 @@ from dataclasses import replace
 import several_kernels
 from plans import rms_plan, two_kernel_plan
 
-from mirage_py.search.tilings.residency import in_cache, moved_bytes, passes_of, tensors_of
+from mirage_py.search.tilings.residency import (
+    accesses_of,
+    in_cache,
+    moved_bytes,
+    passes_of,
+    tensors_of,
+    touched_bytes,
+)
 from mirage_py.targets import H200
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16, F32, I64
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 
@@ -57,8 +67,27 @@ def test_what_does_not_stay_in_the_cache_is_read_again() -> None:
     assert isinstance(block, BlockGraph)
     scope = plan.ugraph.scope
     once = sum(scope.tensors[t].bytes for t in tensors_of(block))
-    assert moved_bytes(scope, passes_of(block), (), H200) == once
+    touched, passes = touched_bytes(scope, accesses_of(block)), passes_of(block)
+    assert moved_bytes(touched, passes, (), H200) == once
     # Where X is too large for the L2 each loop reads it; W has one loop only.
     small = replace(H200, l2_bytes=4 * 16 * 4096)
-    assert moved_bytes(scope, passes_of(block), (), small) == once + scope.tensors["X"].bytes
-    assert moved_bytes(scope, passes_of(block), ("X",), small) == once - scope.tensors["X"].bytes
+    assert moved_bytes(touched, passes, (), small) == once + scope.tensors["X"].bytes
+    assert moved_bytes(touched, passes, ("X",), small) == once - scope.tensors["X"].bytes
+
+
+def test_a_look_up_moves_a_sector_of_each_row() -> None:
+    builder = ProgramBuilder("labels")
+    row, column = (ix.dim(builder.dim(d, size)) for d, size in (("n", 64), ("v", 5000)))
+    builder.input("X", (64, 5000), BF16)
+    builder.input("I", (64,), I64)
+    picked = builder.load("X", [row, ix.data("I", [row]) % 5000])
+    first = builder.load("X", [row, ix.const(0)])
+    total = builder.sum(builder.load("X", [row, column]), ("v",))
+    for name, node in (("P", picked), ("F", first), ("T", total)):
+        builder.output(name, node, (row,), F32)
+    program = builder.build()
+    look_up, constant, everything = (n.access for n in program.nodes if n.op == "load")
+    assert touched_bytes(program, [look_up]) == {"X": 64 * 32}
+    assert touched_bytes(program, [look_up, constant]) == {"X": 2 * 64 * 32}
+    assert touched_bytes(program, [look_up], sector_bytes=1) == {"X": 64 * 2}
+    assert touched_bytes(program, [everything, look_up]) == {"X": 64 * 5000 * 2}
