@@ -62,7 +62,7 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
-from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_patches, with_merged_rows
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
@@ -349,10 +349,11 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
-    concatenations in pieces, what matmuls read twice read once, and short rows of images as one.
+    concatenations in pieces, what matmuls read twice read once, short rows of images as one, and
+    patches of images as rows.
     """
     free = remove_free_shifts(lower_masks(program), seed=seed)[0]
-    return with_merged_rows(with_shared_reads(with_pieces(free)))
+    return with_merged_patches(with_merged_rows(with_shared_reads(with_pieces(free))))
 
 
 def verify_families(

@@ -229,6 +229,22 @@ def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
     return divide(args[0], expr.value, sizes)
 
 
+def recomposed(expr: IndexExpr) -> IndexExpr:
+    """Digits of a number side by side are the number: (p // 14) * 14 + p % 14 is p."""
+    if expr.op != "add":
+        return expr
+    left, right = (recomposed(a) for a in expr.args)
+    if right.op == "mod":
+        number, base = right.args[0], right.value
+        if left == mul(floordiv(number, base), base):
+            return number
+        if left.op == "mul" and left.value == base and left.args[0].op == "mod":
+            inner = left.args[0]
+            if inner.args[0] == floordiv(number, base):
+                return mod(number, base * inner.value)
+    return add(left, right)
+
+
 def are_apart(left: IndexExpr, right: IndexExpr, sizes: Mapping[str, int]) -> bool:
     """Whether no value of one is a value of the other: h * 64 + i and h * 64 + (i + 32) for i below
     32. False where that is not seen.

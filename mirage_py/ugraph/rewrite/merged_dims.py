@@ -1,13 +1,15 @@
-"""Rows of images as one dimension: two trailing axes that always go together are flattened."""
+"""Dimensions that always go together as one: rows of images, pixels of patches in a matmul."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
+from math import prod
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import REDUCING, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
 
@@ -75,3 +77,97 @@ def _ends_in(
         return False
     shape = (program.sizes[outer], program.sizes[inner])
     return tensor.shape[-2:] == shape and tensor.element_strides[-2:] == (shape[1], 1)
+
+
+def with_merged_patches(program: Program) -> Program:
+    """A matmul that sums over the pixels of patches, ``x[b, c, s * 16 + i, t * 16 + j]`` with
+    ``w[c, i, j, n]``, sums over one dimension, and its patches are one too: tiles of matmuls have
+    two sides, and a loop goes along one dimension.
+
+    Only where every value has all of these dimensions or none, as no mask does; and no two patches
+    overlap, as the windows of most convolutions do.
+    """
+    for node in program.nodes:
+        if node.op != "matmul" or len(node.reduced) < 2:
+            continue
+        reads = [program.nodes[a] for a in node.args if program.nodes[a].op == "load"]
+        summed = _together(program, node.reduced)
+        patches = next((r for r in reads if _is_patch(program, r.access, summed)), None)
+        if len(summed) < 2 or patches is None or len(reads) < 2:
+            continue
+        beside = {d for e in patches.access.index if {*e.dims()} & {*summed} for d in e.dims()}
+        rows = _together(program, [d for d in patches.dims if d in node.dims and d in beside])
+        for dims in (summed, rows) if len(rows) > 1 else (summed,):
+            program = _merged(program, _by_stride(program, patches.access, dims))
+        return with_merged_patches(program)
+    return program
+
+
+def _together(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
+    """Those of the dimensions that are like the first in which values have, and which reduce them;
+    none where they are counted.
+    """
+
+    def seen(d: str) -> list[object]:
+        return [(d in n.dims, n.op in REDUCING and d in n.reduced) for n in program.nodes]
+
+    alike = tuple(d for d in dims if seen(d) == seen(dims[0]))
+    for node in program.nodes:
+        counts = node.op in ("size", "read") or isinstance(node.attr, IndexExpr | Predicate)
+        named = node.attr.dims() if isinstance(node.attr, IndexExpr | Predicate) else node.dims
+        if counts and any(d in alike for d in (*named, str(node.attr))):
+            return ()
+    return alike
+
+
+def _is_patch(program: Program, access: Access, summed: Sequence[str]) -> bool:
+    """Whether an access reads the dimensions beside others along an axis, none of them twice."""
+    if access.is_look_up or any(_terms(e) is None for e in access.index):
+        return False
+    beside = False
+    for expr in access.index:
+        reach = 1
+        terms = _terms(expr) or {}
+        for d, factor in sorted(terms.items(), key=lambda term: term[1]):
+            if factor < reach:
+                return False
+            reach = factor * program.sizes[d]
+        beside |= any(d in summed for d in terms) and any(d not in summed for d in terms)
+    return beside
+
+
+def _terms(expr: IndexExpr) -> Mapping[str, int] | None:
+    """The factor of each dimension of a sum of multiples without an offset; None for others."""
+    if expr.is_dim:
+        return {expr.name: 1}
+    if expr.op == "mul" and expr.args[0].is_dim and expr.value > 0:
+        return {expr.args[0].name: expr.value}
+    if expr.op == "add":
+        left, right = map(_terms, expr.args)
+        if left is not None and right is not None and not left.keys() & right.keys():
+            return {**left, **right}
+    return {} if expr.op == "const" and expr.value == 0 else None
+
+
+def _by_stride(program: Program, access: Access, dims: Sequence[str]) -> list[str]:
+    """The dimensions in the order of memory, the one whose elements are nearest last."""
+    strides = program.tensors[access.tensor].element_strides
+    step = {
+        d: factor * stride
+        for e, stride in zip(access.index, strides, strict=True)
+        for d, factor in (_terms(e) or {}).items()
+    }
+    return sorted(dims, key=lambda d: -step[d])
+
+
+def _merged(program: Program, dims: Sequence[str]) -> Program:
+    """The dimensions counted as one, of which the last runs fastest."""
+    both = fresh_dim(program, "_".join(dims))
+    place, sizes = ix.dim(both), [program.sizes[d] for d in dims]
+    exprs = {}
+    for n, d in enumerate(dims):
+        behind = ix.floordiv(place, prod(sizes[n + 1 :]))
+        exprs[d] = ix.mod(behind, sizes[n]) if n else behind
+    program = with_dims(program, exprs, {both: prod(sizes)})
+    outputs = (replace(o, index=tuple(map(ix.recomposed, o.index))) for o in program.outputs)
+    return replace(program, outputs=tuple(outputs))

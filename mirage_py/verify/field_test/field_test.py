@@ -214,7 +214,8 @@ def _small_program(
     program: Program, ugraph: UGraph, seed: int
 ) -> tuple[Program, Mapping[str, int], Conditions, Mapping[Place, int]]:
     """The program at sizes that fit both, these, and what conditions and places are there."""
-    fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
+    own = fixed_dims(ugraph.program, ugraph.kernels, but_digits=True)
+    fixed = dict.fromkeys((*fixed_dims(program, but_digits=True), *own))
     tied = tied_dims(ugraph.program, ugraph.kernels)
     extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph), tied=tied)
     masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)

@@ -194,7 +194,7 @@ def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
 def _extents(family: UGraph) -> dict[str, int]:
     program = family.program
     tied = tied_dims(program, family.kernels)
-    fixed = fixed_dims(program, family.kernels)
+    fixed = fixed_dims(program, family.kernels, but_digits=True)
     return small_extents(program, _SEED, fixed, tied=tied)
 
 

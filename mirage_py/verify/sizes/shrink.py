@@ -1,8 +1,8 @@
 """A program at other sizes, with the same meaning of its indices.
 
 Equality that comes from algebra holds at every size, and small ones are cheap to test at. A
-dimension may take any size unless an index divides it (h // 4, e % n) or a result is laid out by it
-in a way that is not a plain mixed radix.
+dimension may take any size unless an index divides it (h // 4, e % n), where it may have fewer
+values of each digit, or a result is laid out by it in a way that is not a plain mixed radix.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix, rescaled_radix
 from mirage_py.verify.sizes.conditions import Conditions
+from mirage_py.verify.sizes.digits import Ends, digit_ends, in_digits, small_ends
 from mirage_py.verify.sizes.places import Place, moved_places
 
 
@@ -57,8 +58,12 @@ def shrink_ugraph(
     return shrinker.ugraph(ugraph, tiles or {})
 
 
-def fixed_dims(program: Program, kernels: Iterable[Kernel] = ()) -> tuple[str, ...]:
-    """Dimensions that cannot change their size, in the program's order."""
+def fixed_dims(
+    program: Program, kernels: Iterable[Kernel] = (), *, but_digits: bool = False
+) -> tuple[str, ...]:
+    """Dimensions that cannot change their size, in the program's order; ``but_digits`` without
+    those that can have the one of ``digit_sizes``.
+    """
     written = {o.tensor.name for o in program.outputs}
     blocks = [k for k in kernels if isinstance(k, BlockGraph)]
     written |= {n.access.tensor for b in blocks for _, n in b.stores()}
@@ -71,7 +76,26 @@ def fixed_dims(program: Program, kernels: Iterable[Kernel] = ()) -> tuple[str, .
             fixed.update(dict.fromkeys(_fixed_in_layout(attr.index, program.sizes)))
         else:
             fixed.update(dict.fromkeys(_divided(attr)))
+    if but_digits:
+        counted = digit_ends(program, (n for b in blocks for n in b.nodes))
+        fixed = {d: None for d in fixed if d not in counted}
     return program.order(tuple(fixed))
+
+
+def digit_sizes(program: Program) -> dict[str, int]:
+    """The one small size of each dimension that is divided into digits."""
+    return {d: ends[-1] for d, ends in small_ends(digit_ends(program)).items()}
+
+
+def _changed_digits(program: Program, new: Mapping[str, int]) -> dict[str, tuple[Ends, Ends]]:
+    """Where the digits of dimensions with such a size end, before and now."""
+    known = digit_ends(program)
+    small = small_ends(known)
+    return {
+        d: (ends, small[d])
+        for d, ends in known.items()
+        if new[d] != program.sizes[d] and new[d] == small[d][-1]
+    }
 
 
 def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
@@ -81,6 +105,7 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     """
     new = {d: extents.get(d, size) for d, size in program.sizes.items()}
     tables = _small_tables(program, ())
+    digits = _changed_digits(program, new)
     reads = [n for n in reversed(program.nodes) if n.op == "read"]
     nodes = program.nodes
     axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
@@ -90,7 +115,7 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     for _ in range(len(new) + 1):
         grown = ""
         for d, expr in axes:
-            low, high = _moved(expr, program.sizes, new, tables).bounds(new)
+            low, high = _moved(expr, program.sizes, new, tables, digits).bounds(new)
             if low < 0:
                 moved = next(e for e in expr.dims() if new[e] != program.sizes[e])
                 raise _cannot_change(program, moved, new[moved])
@@ -157,10 +182,11 @@ def small_places(
     """
     kernels = tuple(kernels)
     new, tables = covering(program, extents), _small_tables(program, kernels)
+    digits = _changed_digits(program, new)
     return moved_places(
         [*_all_nodes(program, kernels), *(n for other in others for n in other.nodes)],
         lambda e: e.bounds(program.sizes),
-        lambda e: _moved(e, program.sizes, new, tables).bounds(new),
+        lambda e: _moved(e, program.sizes, new, tables, digits).bounds(new),
     )
 
 
@@ -189,7 +215,8 @@ class _Shrinker:
         self._kernels = tuple(kernels)
         self._old = program.sizes
         self._new = covering(program, extents)
-        self._check(fixed_dims(program, self._kernels))
+        self._digits = _changed_digits(program, self._new)
+        self._check()
         self._conditions = conditions or Conditions(
             predicates_of(program, self._kernels), self._old, self._new
         )
@@ -202,9 +229,10 @@ class _Shrinker:
         for o in program.outputs:
             self._cover(o.tensor.name, self._index(o.index))
 
-    def _check(self, fixed: tuple[str, ...]) -> None:
-        for d in fixed:
-            if self._new[d] != self._old[d]:
+    def _check(self) -> None:
+        but_digits = fixed_dims(self._program, self._kernels, but_digits=True)
+        for d in fixed_dims(self._program, self._kernels):
+            if self._new[d] != self._old[d] and (d in but_digits or d not in self._digits):
                 raise _cannot_change(self._program, d, self._new[d])
 
     def program(self) -> Program:
@@ -279,13 +307,20 @@ class _Shrinker:
         return Access(access.tensor, tuple(index))
 
     def _index(self, index: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
-        return tuple(_moved(e, self._old, self._new, self._tables) for e in index)
+        tables, digits = self._tables, self._digits
+        return tuple(_moved(e, self._old, self._new, tables, digits) for e in index)
 
 
 def _moved(
-    expr: IndexExpr, old: Mapping[str, int], new: Mapping[str, int], tables: Mapping[int, int]
+    expr: IndexExpr,
+    old: Mapping[str, int],
+    new: Mapping[str, int],
+    tables: Mapping[int, int],
+    digits: Mapping[str, tuple[Ends, Ends]],
 ) -> IndexExpr:
     """The index at other sizes."""
+    if any(d in digits for d in expr.dims()) and affine(expr) is None:
+        return in_digits(expr, digits)
     if not expr.is_dim and is_mixed_radix(expr, old):
         return rescaled_radix(expr, old, new)
     return _in_tables(expr, tables)

@@ -11,7 +11,7 @@ import numpy as np
 from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
-from mirage_py.verify.sizes.shrink import covering, fixed_dims, predicates_of
+from mirage_py.verify.sizes.shrink import covering, digit_sizes, fixed_dims, predicates_of
 from mirage_py.verify.sizes.tied_dims import TiedDims
 
 # 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
@@ -38,20 +38,27 @@ def small_extents(
 ) -> dict[str, int]:
     """A size for every dimension, in the program's order.
 
-    Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
-    size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
-    ones and from the program's constants: a mean over 5 points is not a division by 5. A value that
-    is read at other indices has all that they reach; where it cannot, all sizes are the program's.
+    Dimensions that an index divides keep theirs (see ``fixed_dims``) or have fewer values of each
+    digit; ``fixed`` ones and those of size 1 keep theirs. The others are small, no two equal but
+    for ``tied`` ones, and different from the kept ones and from the program's constants: a mean
+    over 5 points is not a division by 5. A value that is read at other indices has all that they
+    reach; where it cannot, all sizes are the program's.
     No size, and no product of two or three, is one of the numbers to ``avoid``: those of kernels,
     which may be wrong. Dimensions that a mask compares keep the order of their sizes, so that a
     mask that leaves something of every row still does.
     """
-    fixed = tied.kept((*fixed, *fixed_dims(program)))
-    kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
+    avoided = dict.fromkeys(avoid)
+    digits = {
+        d: n
+        for d, n in digit_sizes(program).items()
+        if d not in fixed and not tied.has(d) and n not in avoided
+    }
+    fixed = tied.kept((*fixed, *(d for d in fixed_dims(program) if d not in digits)))
+    kept = digits | {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
     first = {d: group[0] for group in tied.groups for d in group}
     free = [d for d in program.dim_names if d not in kept and first.get(d, d) == d]
-    drawn = _distinct(len(free) + _SPARE, taken, dict.fromkeys(avoid))
+    drawn = _distinct(len(free) + _SPARE, taken, avoided, digits.values())
     order = np.random.default_rng(seed).permutation(len(drawn))
     chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
     masked = dict.fromkeys(first.get(d, d) for d in _compared(program))
@@ -65,13 +72,18 @@ def small_extents(
         return dict(program.sizes)
 
 
-def _distinct(number: int, taken: Sequence[float], avoid: Mapping[float, None]) -> list[int]:
-    """So many sizes that are not taken; neither they nor products of them are to be avoided."""
+def _distinct(
+    number: int, taken: Sequence[float], avoid: Mapping[float, None], others: Iterable[int]
+) -> list[int]:
+    """So many sizes that are not taken; neither they nor products of them and ``others`` are to be
+    avoided.
+    """
+    others = tuple(others)
     drawn: list[int] = []
     for e in _candidates():
         if len(drawn) == number:
             break
-        factors = (1, *drawn)
+        factors = (1, *others, *drawn)
         if e not in taken and not any(e * a * b in avoid for a in factors for b in factors):
             drawn.append(e)
     return drawn

@@ -40,6 +40,10 @@ class TiedDims:
                 found.update(dict.fromkeys(group))
         return tuple(found)
 
+    def has(self, dim: str) -> bool:
+        """Whether another dimension has its size."""
+        return any(dim in group for group in self.groups)
+
     def spread(self, extents: Mapping[str, int]) -> dict[str, int]:
         """The extents with one size for each group: that of its first dimension."""
         chosen = dict(extents)

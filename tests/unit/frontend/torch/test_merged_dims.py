@@ -1,16 +1,19 @@
-"""Short rows of images are one dimension with their columns, where nothing tells them apart."""
+"""Dimensions that nothing tells apart are one: rows of images, and pixels of patches."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mirage_py.frontend.torch import trace
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_patches, with_merged_rows
+from mirage_py.verify.sizes.shrink import shrink
+from mirage_py.verify.sizes.small_sizes import small_extents
 
 _SHAPE = (4, 30, 48, 56)
 
@@ -71,3 +74,43 @@ def test_axes_that_something_tells_apart_stay(function):
 def test_where_it_would_not_be_one_run_or_not_pay(x):
     program = trace(lambda x: x - x.mean(1, keepdim=True), x)
     assert with_merged_rows(program).sizes == program.sizes
+
+
+def _patches(x, w):
+    rows = x.unflatten(3, (3, 4)).unflatten(2, (2, 4)).permute(0, 2, 4, 1, 3, 5)
+    return rows.reshape(len(x), 6, -1) @ w
+
+
+@pytest.mark.parametrize(
+    ("function", "weights"),
+    [(_patches, (48, 5)), (lambda x, w: F.conv2d(x, w, stride=4), (5, 3, 4, 4))],
+    ids=["cut", "convolution"],
+)
+def test_a_matmul_of_patches_has_one_loop_and_rows(function, weights):
+    data = torch.randn(2, 3, 8, 12), torch.randn(weights)
+    program = trace(function, *data)
+    merged = with_merged_patches(program)
+    validate_program(merged)
+    assert sorted(merged.sizes.values()) == [2, 5, 6, 48]
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    (found,) = evaluate_program(merged, given, FloatMeaning()).values()
+    want = function(*(d.double() for d in data)).numpy()
+    np.testing.assert_allclose(found, want, atol=1e-12)
+    # Each digit of what is divided has fewer values, so equality is cheap to test.
+    small = small_extents(merged, 0)
+    assert max(small.values()) < 48
+    assert shrink(merged, small).sizes == small
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: F.conv2d(x, w, stride=2),
+        lambda x, w: F.conv2d(x, w, stride=4, padding=2),
+        lambda x, w: torch.einsum("bchw,dchw->bd", x[:, :, :4, :4], w),
+    ],
+    ids=["overlap", "padded", "plain"],
+)
+def test_other_matmuls_keep_their_dimensions(function):
+    program = trace(function, torch.empty(2, 3, 8, 12), torch.empty(5, 3, 4, 4))
+    assert with_merged_patches(program).sizes == program.sizes
