@@ -16,7 +16,7 @@ from benchmarks.quantised.timing import time_us
 from benchmarks.report.provenance import commit
 from mirage_py.errors import MirageError
 from mirage_py.frontend.spec import parse
-from mirage_py.pipeline.pipeline import normalise
+from mirage_py.pipeline.pipeline import normalise, optimize
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.search.enumerate.search import search
@@ -25,6 +25,7 @@ from mirage_py.targets import H200
 from mirage_py.ugraph.ir.launch_choices import Arch, BlockOrder, OverlapMode, StoreMode
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # M, N, K: rows, outputs, inputs.
@@ -84,15 +85,17 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="emit every plan, without a GPU")
     parser.add_argument("-o", "--out", type=Path, help="a JSON file for the table")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--tuned", type=float, default=0, help="seconds for a search of each")
+    parser.add_argument("--scales", nargs="+", choices=SPECS, default=list(SPECS))
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="of them the first so many")
     args = parser.parse_args()
     rows: list[Row] = []
     for shape in SHAPES[: args.shapes]:
-        for scales in SPECS:
+        for scales in args.scales:
             if args.dry:
                 print(shape, scales, *(len(emit_kernels(p)) for _, p in plans(scales, shape)))
                 continue
-            for row in _measured(scales, shape):
+            for row in _measured(scales, shape, args.tuned):
                 rows.append(row)
                 print(*asdict(row).values(), sep="; ", flush=True)
     if args.out is not None:
@@ -103,11 +106,19 @@ def main() -> None:
 # -- plans -----------------------------------------------------------------------------------------
 
 
+def tuned(scales: str, shape: tuple[int, int, int], seconds: float) -> Plan | None:
+    """What the public interface serves after so many seconds; None where that is torch."""
+    return optimize(_program(scales, shape), budget=seconds).plan
+
+
+def _program(scales: str, shape: tuple[int, int, int]) -> Program:
+    m, n, k = shape
+    return parse(SPECS[scales].format(m=m, n=n, k=k, g=k // _BLOCK), name=scales)
+
+
 def plans(scales: str, shape: tuple[int, int, int]) -> Iterator[tuple[str, Plan]]:
     """The best plan of the ranking, and the family with one loop over K with each tiles given."""
-    m, n, k = shape
-    text = SPECS[scales].format(m=m, n=n, k=k, g=k // _BLOCK)
-    families = [f.ugraph for f in search(normalise(parse(text, name=scales))).families]
+    families = [f.ugraph for f in search(normalise(_program(scales, shape))).families]
     best = rank(families, H200, 2, backend="cuda")[0].plan
     yield "first of the ranking", replace(best, options=tuple(map(_for_hopper, best.options)))
     family = next(f for f in families if _is_meant(f, "blocks" in scales))
@@ -165,7 +176,7 @@ def _plan(family: UGraph, given: Given) -> Plan:
 # -- measurements ----------------------------------------------------------------------------------
 
 
-def _measured(scales: str, shape: tuple[int, int, int]) -> Iterator[Row]:
+def _measured(scales: str, shape: tuple[int, int, int], seconds: float) -> Iterator[Row]:
     m, n, k = shape
     torch.manual_seed(0)
     x = torch.randn(m, k, device="cuda").to(torch.float8_e4m3fn)
@@ -184,7 +195,10 @@ def _measured(scales: str, shape: tuple[int, int, int]) -> Iterator[Row]:
         us = time_us(call, weights)
         return Row(shape, scales, who, round(us, 2), round(2e-6 * m * n * k / us, 1), error)
 
-    for who, plan in plans(scales, shape):
+    found = list(plans(scales, shape))
+    if seconds and (chosen := tuned(scales, shape, seconds)) is not None:
+        found.append((f"search of {seconds:g} s: {chosen.options[0]}", chosen))
+    for who, plan in found:
         names = [t.name for t in plan.ugraph.program.inputs]
         try:
             runner = PlanRunner(plan)

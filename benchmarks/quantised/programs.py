@@ -9,14 +9,19 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
 from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
-COLUMNS, OUTPUTS, GROUP = 4096, 14336, 128
+COLUMNS, OUTPUTS, GROUP, MX_GROUP = 4096, 14336, 128, 32
 _SIZES = "B = 16, K = 4096, N = 14336, J = 2048\n"
 _GROUPS = "B = 16, G = 32, R = 128, J = 64, N = 14336\n"
+# e2m1 (OCP MX): of a code the sign, and what its other three bits stand for.
+_E2M1 = (
+    "let m[{0}] = bit_and(code[{0}], 7)\n"
+    "let size[{0}] = max(max(m[{0}] * 0.5, m[{0}] - 2), m[{0}] * 2 - 8)\n"
+    "let value[{0}] = where(code[{0}] < 8, size[{0}], -size[{0}])\n"
+)
 _CODE = "(where(c < 1, bit_and(W[n, {0}], 15), shift_right(W[n, {0}], 4)) - 8)"
 _SPECS = {
     "bf16": f"{_SIZES}X[B, K], W[N, K] : bf16\nY[b, n] : bf16 = sum[k](X[b, k] * W[n, k])",
@@ -29,6 +34,13 @@ _SPECS = {
     "int4_groups": f"{_GROUPS}X[B, 2 * G * J], S[N, G] : bf16, W[N, G * J] : u8\n"
     "index j < J, c < 2\nY[b, n] : bf16 = "
     f"sum[g, j, c](X[b, 128 * g + 2 * j + c] * {_CODE.format('64 * g + j')} * S[n, g])",
+    "mxfp4": "B = 16, G = 128, J = 16, N = 14336\n"
+    "X[B, 2 * G * J] : bf16, W[N, G * J], S[N, G] : u8\nindex j < J, c < 2\n"
+    "let code[n, g, j, c] = "
+    "where(c < 1, bit_and(W[n, 16 * g + j], 15), shift_right(W[n, 16 * g + j], 4))\n"
+    + _E2M1.format("n, g, j, c")
+    + "Y[b, n] : bf16 = sum[g, j, c]"
+    "(X[b, 32 * g + 2 * j + c] * value[n, g, j, c] * exp2(S[n, g] - 127))",
 }
 NAMES = tuple(_SPECS)
 # What each loops over, and what its product sums over in an iteration.
@@ -36,8 +48,9 @@ _LOOPS = {
     "bf16": ("k", ("k",)),
     "int8": ("k", ("k",)),
     "int4": ("j", ("j", "c")),
-    "int8_groups": ("g", ("r",)),
-    "int4_groups": ("g", ("j", "c")),
+    "int8_groups": ("g", ("g", "r")),
+    "int4_groups": ("g", ("g", "j", "c")),
+    "mxfp4": ("g", ("g", "j", "c")),
 }
 
 
@@ -60,16 +73,19 @@ _NIBBLES = (
     Tiles(64, 256, 4, 3), Tiles(64, 128, 2, 6), Tiles(128, 256, 8, 4), Tiles(128, 128, 4, 6),
     Tiles(128, 128, 2, 6), Tiles(128, 128, 4, 8), Tiles(32, 128, 2, 4),
 )  # fmt: skip
+_BYTES_OF_GROUPS = (
+    Tiles(64, 2, 4, 4), Tiles(64, 2, 8, 4), Tiles(64, 2, 8, 3), Tiles(128, 2, 16, 4),
+)  # fmt: skip
 _OF_GROUPS = (
-    Tiles(64, 1, 4, 8), Tiles(128, 1, 4, 8), Tiles(128, 1, 8, 8), Tiles(64, 1, 2, 8),
-    Tiles(32, 1, 2, 8),
+    Tiles(64, 4, 4, 3), Tiles(64, 4, 8, 3), Tiles(128, 4, 16, 4), Tiles(64, 2, 4, 6),
 )  # fmt: skip
 TILES = {
     "bf16": (Tiles(128, 64, 4, 6), Tiles(64, 256, 4, 4)),
     "int8": _BYTES,
     "int4": _NIBBLES,
-    "int8_groups": _OF_GROUPS,
+    "int8_groups": _BYTES_OF_GROUPS,
     "int4_groups": _OF_GROUPS,
+    "mxfp4": tuple(replace(t, positions=4 * t.positions) for t in _OF_GROUPS),
 }
 
 
@@ -79,8 +95,8 @@ def program(name: str, rows: int) -> Program:
 
 
 def family(name: str, rows: int) -> UGraph:
-    """The family with one loop in which codes are less their zero point in the loop, and a scale
-    of a group is a factor of its partial sum.
+    """The family with one loop in which codes are less their zero point in the loop, and times the
+    scale of their group.
     """
     found = search(normalise(program(name, rows))).families
     return next(f.ugraph for f in found if _is_meant(name, f.ugraph))
@@ -99,12 +115,7 @@ def _is_meant(name: str, ugraph: UGraph) -> bool:
     if [set(n.reduced) for n in products] != [set(reduced)]:
         return False
     less = not name.startswith("int4") or any(n.op == "sub" for n in inside)
-    sums = [n for n in block.nodes if n.op in ("sum", "store_add")]
-    return less and all(_is_of_groups(name, n) for n in sums)
-
-
-def _is_of_groups(name: str, node: Node) -> bool:
-    return name.endswith("groups") and node.op == "sum" and "g" in node.reduced
+    return less and not any(n.op in ("sum", "store_add") for n in block.nodes)
 
 
 def plan(ugraph: UGraph, tiles: Tiles) -> Plan:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.fragments import Bits
 from mirage_py.codegen.cuda.layout.staging import vector_run
-from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
+from mirage_py.codegen.tiling.contiguity import steps_along
 from mirage_py.ugraph.ir.dtypes import I8, U8
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
@@ -74,17 +75,17 @@ def is_code(facts: BlockAnalysis, load: int) -> bool:
 
 
 def code_load(facts: BlockAnalysis, operand: int) -> int | None:
-    """The load of codes that an operand is computed from; None where there is none."""
-    todo = [operand]
+    """The load of codes that an operand is computed from, the largest; None where there is none."""
+    todo, loads = [operand], set[int]()
     while todo:
         number = todo.pop()
         node = facts.block.nodes[number]
         if node.op == "load":
             if is_code(facts, number):
-                return number
+                loads.add(number)
         elif operator(node.op).kind == ELEMENTWISE:
             todo.extend(node.args)
-    return None
+    return max(sorted(loads), key=facts.elements, default=None)
 
 
 def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
@@ -95,8 +96,9 @@ def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
     if len(side_by_side) < _ACCESS_BITS + _LANE_BITS:
         return None
     inside = [b for b in inner if b[0] not in facts.live(load)]
-    # Pairs are of neighbouring bytes, from which one instruction makes two halves.
-    held = (side_by_side[0], *inside, *side_by_side[1:_ACCESS_BITS])
+    # Pairs are of bytes two apart: one mask takes both out of a word, where each has its half.
+    first, second, *others = side_by_side[:_ACCESS_BITS]
+    held = (second, *inside, first, *others)
     lanes = side_by_side[_ACCESS_BITS : _ACCESS_BITS + _LANE_BITS]
     rest = tuple(b for b in inner if b not in (*held, *lanes))
     return (held[0], *lanes, *held[1:], *rest)
@@ -112,13 +114,22 @@ def contiguous(facts: BlockAnalysis, load: int, inner: Bits) -> Bits:
     """The bits of K along which codes lie side by side in memory, the lowest first."""
     access = facts.block.nodes[load].access
     tensor = facts.tensors[access.tensor]
-    fast = {
-        d
-        for expr, stride in zip(access.index, tensor.element_strides, strict=True)
-        for d in expr.dims()[-1:]
-        if stride == 1
-    }
-    return tuple(sorted(b for b in inner if b[0] in fast))
+    steps: dict[int, Bit] = {}
+    for expr, stride in zip(access.index, tensor.element_strides, strict=True):
+        for bit in inner if stride == 1 else ():
+            apart, _ = steps_along(expr, bit[0], 1 << bit[1] + 1)
+            if apart:
+                steps[apart << bit[1]] = bit
+    found: list[Bit] = []
+    while (step := 1 << len(found)) in steps:
+        found.append(steps[step])
+    return tuple(found)
+
+
+def as_stored(facts: BlockAnalysis, load: int, layout: Layout) -> Layout:
+    """The layout of a load of codes with the registers of a thread as they lie in memory."""
+    held = layout.of_dims(facts.live(load))
+    return as_read(held, contiguous(facts, load, held.registers))
 
 
 def as_read(layout: Layout, inner: Bits) -> Layout:

@@ -14,7 +14,7 @@ from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.chained_sums import chain_start
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.layout.blocked import blocked
-from mirage_py.codegen.cuda.layout.code_operands import as_read
+from mirage_py.codegen.cuda.layout.code_operands import as_read, as_stored, code_load
 from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
@@ -68,6 +68,8 @@ class _Choice:
             if number not in self.found.own:
                 self._by_default(number)
                 self._close()
+        for plan in self.found.mmas.values():
+            self._codes_as_stored(plan)
         return self.found
 
     # -- matmuls ---------------------------------------------------------------------------------
@@ -89,6 +91,14 @@ class _Choice:
             if operand not in found.own and facts.block.nodes[operand].op != "load":
                 inner = plan.fragments.shape.inner
                 found.own[operand] = as_read(layout, inner) if plan.has_codes else layout
+
+    def _codes_as_stored(self, plan: MmaPartition) -> None:
+        """A thread holds codes as they lie in memory; what is made of them changes places."""
+        own = self.found.own
+        for operand, _ in plan.sides(self.facts) if plan.has_codes else ():
+            load = code_load(self.facts, operand)
+            if load is not None and load in own:
+                own[load] = as_stored(self.facts, load, own[load])
 
     def _operand_warps(self, number: int) -> tuple[Bit | None, ...] | None:
         """The warps of an operand that comes from another matmul: the result of a chain."""

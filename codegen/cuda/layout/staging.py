@@ -6,12 +6,14 @@ the arithmetic. Everything else is loaded straight into registers.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
 from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length, steps_along
+from mirage_py.ugraph.ir.dtypes import I8, U8
 from mirage_py.ugraph.ir.index import const
 
 # Bytes of the narrowest asynchronous copy.
@@ -50,6 +52,22 @@ def staged_loads(facts: BlockAnalysis, depths: dict[int, int]) -> dict[int, Stag
         pipelined = depths.get(facts.section(number), 1) > 1 and staged.is_asynchronous
         if multiplied or pipelined:
             found[number] = staged
+    return found
+
+
+def staged_bytes(
+    facts: BlockAnalysis, depths: Mapping[int, int], codes: Collection[int]
+) -> dict[int, Staged]:
+    """The integers of a byte that loops with ``codes`` read beside them: exponents of scales."""
+    found = {}
+    for number, node in enumerate(facts.block.nodes):
+        section = facts.section(number)
+        if node.op != "load" or number in codes or facts.dtypes[number] not in (I8, U8):
+            continue
+        if facts.live(number) and depths.get(section, 1) > 1:
+            staged = _staged(facts, number)
+            if staged.is_asynchronous and any(facts.section(n) == section for n in codes):
+                found[number] = staged
     return found
 
 

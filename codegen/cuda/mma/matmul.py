@@ -170,7 +170,8 @@ class MatmulEmitter:
         out, fragments = self.out, plan.fragments
         rows, columns = fragments.row_tiles, fragments.column_tiles
         steps = 1 << len(fragments.steps)
-        with out.unrolled("m", rows) as m, out.unrolled("n", columns) as n:
+        within = self._columns_within(plan)
+        with out.unrolled("m", rows) as m, out.unrolled("n", within) as n:
             tile = weighted((m, columns), (n, 1))
             c = [result.word(weighted((tile, 4), (str(i), 1))) for i in range(4)]
             (left, of_left), (right, of_right) = operands
@@ -184,3 +185,14 @@ class MatmulEmitter:
             if name == Precision.TF32:
                 a, b = ([f"to_tf32({word})" for word in words] for words in (a, b))
             out.line(f"mma_{name}({', '.join([*c, *a, *b])});")
+
+    def _columns_within(self, plan: MmaPartition) -> int:
+        """Tiles of columns that a warp has, without those that are padding in every block."""
+        fragments, tiling = plan.fragments, self.out.facts.tiling
+        columns, kind = fragments.shape.columns, fragments.kind
+        dim = columns[-1][0]
+        size = self.out.facts.program.sizes[dim]
+        is_whole = len(columns) - kind.columns == (fragments.column_tiles - 1).bit_length()
+        if {b[0] for b in columns} != {dim} or not is_whole or dim in tiling.run_time:
+            return fragments.column_tiles
+        return min(fragments.column_tiles, -(-size // (1 << kind.columns)))

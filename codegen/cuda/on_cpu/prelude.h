@@ -115,25 +115,43 @@ inline unsigned masked_with(unsigned a, unsigned mask, unsigned bits) { return (
 inline void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
     const float z = low_bf16(zero) - 128.0f;
     for (int n = 0; n < 4; ++n) {
-        const unsigned two = bytes >> (n & 2 ? 16 : 0) >> (n & 1 ? 4 : 0);
-        d[n] = pack_bf16((two & 15u) - z, (two >> 8 & 15u) - z);
+        const unsigned two = bytes >> 4 * n;
+        d[n] = pack_bf16((two & 15u) - z, (two >> 16 & 15u) - z);
     }
 }
 inline void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
     const float z = low_f16(zero) - 1024.0f;
     for (int n = 0; n < 4; ++n) {
-        const unsigned two = bytes >> (n & 2 ? 16 : 0) >> (n & 1 ? 4 : 0);
-        d[n] = pack_f16((two & 15u) - z, (two >> 8 & 15u) - z);
+        const unsigned two = bytes >> 4 * n;
+        d[n] = pack_f16((two & 15u) - z, (two >> 16 & 15u) - z);
     }
 }
 inline float code_i8(unsigned bytes, int which) {
     return static_cast<float>(static_cast<signed char>(bytes >> 8 * which));
 }
 inline void codes_i8_bf16(unsigned* d, unsigned bytes) {
-    for (int n = 0; n < 2; ++n) d[n] = pack_bf16(code_i8(bytes, 2 * n), code_i8(bytes, 2 * n + 1));
+    for (int n = 0; n < 2; ++n) d[n] = pack_bf16(code_i8(bytes, n), code_i8(bytes, n + 2));
 }
 inline void codes_i8_f16(unsigned* d, unsigned bytes) {
-    for (int n = 0; n < 2; ++n) d[n] = pack_f16(code_i8(bytes, 2 * n), code_i8(bytes, 2 * n + 1));
+    for (int n = 0; n < 2; ++n) d[n] = pack_f16(code_i8(bytes, n), code_i8(bytes, n + 2));
+}
+inline float code_e2m1(unsigned code) {
+    const float size = code & 7u;
+    return copysignf(fmaxf(fmaxf(size / 2, size - 2), 2 * size - 8), code & 8u ? -1.0f : 1.0f);
+}
+inline void codes_e2m1_bf16(unsigned* d, unsigned bytes) {
+    for (int n = 0; n < 4; ++n, bytes >>= 4) d[n] = pack_bf16(code_e2m1(bytes), code_e2m1(bytes >> 16));
+}
+inline void codes_e2m1_f16(unsigned* d, unsigned bytes) {
+    for (int n = 0; n < 4; ++n, bytes >>= 4) d[n] = pack_f16(code_e2m1(bytes), code_e2m1(bytes >> 16));
+}
+template <int N>
+inline void scale_bf16(unsigned* d, float factor) {
+    for (int i = 0; i < N; ++i) d[i] = mul_bf16x2(d[i], pack_bf16(factor, factor));
+}
+template <int N>
+inline void scale_f16(unsigned* d, float factor) {
+    for (int i = 0; i < N; ++i) d[i] = mul_f16x2(d[i], pack_f16(factor, factor));
 }
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }

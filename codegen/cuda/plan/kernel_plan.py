@@ -17,7 +17,7 @@ from mirage_py.codegen.cuda.cluster.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.layout.code_operands import PrivateTile, private_tiles
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
-from mirage_py.codegen.cuda.layout.staging import Staged, received_loads, staged_loads
+from mirage_py.codegen.cuda.layout.staging import Staged, received_loads, staged_bytes, staged_loads
 from mirage_py.codegen.cuda.plan.operand_sources import (
     OperandSources,
     branching_loops,
@@ -167,10 +167,11 @@ def plan_kernel(
     received = received_loads(facts)
     staged = without_stragglers(facts, staged_loads(facts, depths), options) | received
     layouts = decided_layouts(facts, options)
+    private = private_tiles(facts, layouts.own, depths)
+    staged |= staged_bytes(facts, depths, private)
     if options.thread_graphs:
         layouts = replace(layouts, own_shifts=own_shifts(facts, layouts, staged))
     rows = {row.load: row for row in made.sums}
-    private = private_tiles(facts, layouts.own, depths)
     alone = {facts.section(n): None for n in private}
     pipeline = plan_pipeline(facts, layouts, staged, options, rows, alone)
     _refuse_row_reductions(facts, staged, rows, pipeline)

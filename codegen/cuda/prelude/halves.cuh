@@ -76,38 +76,74 @@ __device__ __forceinline__ unsigned masked_with(unsigned a, unsigned mask, unsig
     return d;
 }
 
-// The codes of four bytes less a zero point: low and high ones of the first two, then of the others.
-// Below the significand of 128 they are what is added to it; `zero` is 128 more than the zero point.
+// The codes of four bytes less a zero point, those of bytes 0 and 2 together and those of 1 and 3, the
+// low ones first. Below the significand of 128 they are what is added to it; `zero` is 128 more than
+// the zero point.
 __device__ __forceinline__ void codes_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
-    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
-    d[0] = sub_bf16x2(masked_with(first, 0x000f000fu, 0x43004300u), zero);
-    d[1] = sub_bf16x2(masked_with(first >> 4, 0x000f000fu, 0x43004300u), zero);
-    d[2] = sub_bf16x2(masked_with(second, 0x000f000fu, 0x43004300u), zero);
-    d[3] = sub_bf16x2(masked_with(second >> 4, 0x000f000fu, 0x43004300u), zero);
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        d[i] = sub_bf16x2(masked_with(bytes >> 4 * i, 0x000f000fu, 0x43004300u), zero);
+    }
 }
 
 // The same, below the significand of 1024.
 __device__ __forceinline__ void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
-    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
-    d[0] = sub_f16x2(masked_with(first, 0x000f000fu, 0x64006400u), zero);
-    d[1] = sub_f16x2(masked_with(first >> 4, 0x000f000fu, 0x64006400u), zero);
-    d[2] = sub_f16x2(masked_with(second, 0x000f000fu, 0x64006400u), zero);
-    d[3] = sub_f16x2(masked_with(second >> 4, 0x000f000fu, 0x64006400u), zero);
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        d[i] = sub_f16x2(masked_with(bytes >> 4 * i, 0x000f000fu, 0x64006400u), zero);
+    }
 }
 
-// Four signed bytes. The low seven bits are the significand of 128, and the sign is what makes 256
-// of another 128: their difference is exact.
+// Four signed bytes, 0 and 2 together and 1 and 3. The low seven bits are the significand of 128, and
+// the sign is what makes 256 of another 128: their difference is exact.
 __device__ __forceinline__ void codes_i8_bf16(unsigned* d, unsigned bytes) {
-    const unsigned first = __byte_perm(bytes, 0u, 0x4140), second = __byte_perm(bytes, 0u, 0x4342);
-    d[0] = sub_bf16x2(masked_with(first, 0x007f007fu, 0x43004300u),
-                      masked_with(first, 0x00800080u, 0x43004300u));
-    d[1] = sub_bf16x2(masked_with(second, 0x007f007fu, 0x43004300u),
-                      masked_with(second, 0x00800080u, 0x43004300u));
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        d[i] = sub_bf16x2(masked_with(bytes >> 8 * i, 0x007f007fu, 0x43004300u),
+                          masked_with(bytes >> 8 * i, 0x00800080u, 0x43004300u));
+    }
 }
 
 // Four signed bytes, moved by 128, below the significand of 1024.
 __device__ __forceinline__ void codes_i8_f16(unsigned* d, unsigned bytes) {
     const unsigned moved = bytes ^ 0x80808080u;
-    d[0] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4140), 0x64806480u);
-    d[1] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4342), 0x64806480u);
+    d[0] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4240), 0x64806480u);
+    d[1] = sub_f16x2(__byte_perm(moved, 0x64646464u, 0x4341), 0x64806480u);
+}
+
+// What eight codes of e2m1 stand for, in the order of `codes_u4_bf16`. Their three bits are a tiny
+// number's lowest exponent bits and first of significand, subnormal ones included: 2^126 times it.
+__device__ __forceinline__ void codes_e2m1_bf16(unsigned* d, unsigned bytes) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const unsigned signs = bytes << (12 - 4 * i) & 0x80008000u;
+        d[i] = mul_bf16x2(masked_with(i < 2 ? bytes << (6 - 4 * i & 7) : bytes >> (4 * i - 6 & 7),
+                                      0x01c001c0u, signs), 0x7e807e80u);
+    }
+}
+
+// The same: 2^14 times it.
+__device__ __forceinline__ void codes_e2m1_f16(unsigned* d, unsigned bytes) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const unsigned signs = bytes << (12 - 4 * i) & 0x80008000u;
+        d[i] = mul_f16x2(masked_with(i < 3 ? bytes << (9 - 4 * i & 15) : bytes >> 3, 0x0e000e00u,
+                                     signs), 0x74007400u);
+    }
+}
+
+// Pairs of halves times a half.
+template <int N>
+__device__ __forceinline__ void scale_bf16(unsigned* d, float factor) {
+    const unsigned both = pack_bf16(factor, factor);
+    #pragma unroll
+    for (int i = 0; i < N; ++i) d[i] = mul_bf16x2(d[i], both);
+}
+
+// The same.
+template <int N>
+__device__ __forceinline__ void scale_f16(unsigned* d, float factor) {
+    const unsigned both = pack_f16(factor, factor);
+    #pragma unroll
+    for (int i = 0; i < N; ++i) d[i] = mul_f16x2(d[i], both);
 }

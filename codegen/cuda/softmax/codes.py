@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.ugraph.ir.dtypes import BF16, I8, U8, DType
 from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-_LAST_NIBBLE, _NIBBLE_BITS = 15.0, 4.0
 # Up to here a zero point and 128 more is a number of bfloat16.
 _LARGEST_ZERO = 127.0
+_BYTES, _NIBBLES = np.arange(256.0), np.arange(16.0)
+# A sign, two bits of an exponent, one of a significand (OCP MX).
+_E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The integers of a byte that ``load`` reads; or, where ``inside`` names a dimension, the two
-    codes of each, the low one first, less a zero point.
+    """The integers of a byte that ``load`` reads; or, where ``inside`` names a dimension, what the
+    two codes of each stand for, the low one first: ``kind`` is "u4", whole numbers less a zero
+    point, or "e2m1". ``factor`` is a value that they are multiplied by; -1 for none.
     """
 
     load: int
+    kind: str = "i8"
     inside: str = ""
     zero: float = 0.0
+    factor: int = -1
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of the number of a code among those of four bytes."""
+        return 3 if self.inside else 2
 
     def fits(self, layout: Layout) -> bool:
         """Whether a thread's registers are in the order in which four bytes are taken apart."""
         first = layout.registers[0] if layout.registers else ("", 0)
         dim = first[0]
-        wanted = ((dim, 0), *([(self.inside, 0)] if self.inside else []), (dim, 1))
-        return layout.registers[: len(wanted)] == wanted
+        wanted = ((dim, 1), *([(self.inside, 0)] if self.inside else []), (dim, 0))
+        return layout.registers[: self.word_bits] == wanted
 
     def zero_word(self, dtype: DType) -> str:
         """Two halves: the zero point, and what a code is added to."""
@@ -44,62 +58,77 @@ class Codes:
 def codes_of(facts: BlockAnalysis, number: int) -> Codes | None:
     """A value as codes; None for anything else."""
     node = facts.block.nodes[number]
-    if node.op == "cast":
-        return codes_of(facts, node.args[0])
     if node.op == "load":
         return Codes(number) if facts.dtypes[number] == I8 else None
-    if node.op == "sub":
-        value, zero = (facts.block.nodes[a] for a in node.args)
-        found = codes_of(facts, node.args[0]) if value.op in ("where", "cast") else None
-        is_zero = isinstance(zero.attr, float) and _is_zero_point(zero.attr)
-        if found is None or not found.inside or found.zero or zero.op != "const" or not is_zero:
-            return None
-        return Codes(found.load, found.inside, float(str(zero.attr)))
-    return _chosen(facts, number) if node.op == "where" else None
+    found = None
+    if node.op == "mul":
+        found = _scaled(facts, *node.args) or _scaled(facts, *reversed(node.args))
+    elif node.op == "cast":
+        found = codes_of(facts, node.args[0])
+    return found or _pairs(facts, number)
 
 
-def _is_zero_point(value: float) -> bool:
-    return value.is_integer() and 0.0 <= value <= _LARGEST_ZERO
+def _scaled(facts: BlockAnalysis, factor: int, number: int) -> Codes | None:
+    """Codes times a half or a power of two: float32 has their product, so that it is rounded
+    once.
+    """
+    root = facts.root(factor)
+    is_factor = facts.dtypes[root].is_half or is_power(facts, root)
+    found = codes_of(facts, number) if is_factor else None
+    return replace(found, factor=root) if found is not None and found.factor < 0 else None
 
 
-def _chosen(facts: BlockAnalysis, number: int) -> Codes | None:
-    """The low codes at the first place of a dimension, the high ones at the second."""
-    mask, low, high = facts.block.nodes[number].args
-    condition = facts.block.nodes[mask].attr
-    if not isinstance(condition, Predicate) or len(condition.dims()) != 1:
+def is_power(facts: BlockAnalysis, number: int) -> bool:
+    """Whether a value is two to the power of a byte less 127, which bfloat16 has (OCP MX: e8m0)."""
+    node = facts.block.nodes[number]
+    if node.op != "exp2":
+        return False
+    loads, dims = set[int](), set[str]()
+    found = _evaluated(facts, node.args[0], loads, dims)
+    if found is None or len(loads) != 1 or dims:
+        return False
+    return bool((found == _BYTES - 127.0).all())
+
+
+def _pairs(facts: BlockAnalysis, number: int) -> Codes | None:
+    """The two codes of a byte, from what they stand for in every byte."""
+    loads, dims = set[int](), set[str]()
+    found = _evaluated(facts, number, loads, dims)
+    if found is None or len(loads) != 1 or len(dims) != 1:
         return None
-    (dim,) = condition.dims()
-    at = [bool(condition.evaluate({dim: place})) for place in (0, 1)]
-    if facts.program.sizes[dim] != len(at) or at != [True, False]:
+    low, high = np.broadcast_to(found, (2, len(_BYTES)))
+    table = low[: len(_NIBBLES)]
+    (load,), (dim,) = loads, dims
+    if not (np.tile(table, 16) == low).all() or not (np.repeat(table, 16) == high).all():
         return None
-    first, second = _part(facts, low), _part(facts, high)
-    if first is None or second is None or (first[0], first[2]) != (second[0], second[2]):
-        return None
-    if (first[1], second[1]) != (("bit_and", _LAST_NIBBLE), ("shift_right", _NIBBLE_BITS)):
-        return None
-    return Codes(first[0], dim, first[2])
+    zero = float(-table[0])
+    if zero.is_integer() and 0.0 <= zero <= _LARGEST_ZERO and (table == _NIBBLES - zero).all():
+        return Codes(load, "u4", dim, zero)
+    return Codes(load, "e2m1", dim) if (table == np.concatenate((_E2M1, -_E2M1))).all() else None
 
 
-def _part(facts: BlockAnalysis, number: int) -> tuple[int, tuple[str, float], float] | None:
-    """The load, what is taken of its bytes, and the zero point."""
-    nodes, zero = facts.block.nodes, 0.0
-    node = nodes[facts.root(number)]
-    if node.op == "sub" and isinstance(found := nodes[node.args[1]].attr, float):
-        if nodes[node.args[1]].op != "const" or not _is_zero_point(found):
-            return None
-        zero, node = found, nodes[facts.root(_uncast(facts, node.args[0]))]
-    while node.op == "cast":
-        node = nodes[node.args[0]]
-    if node.op not in ("bit_and", "shift_right"):
+def _evaluated(facts: BlockAnalysis, number: int, loads: set[int], dims: set[str]) -> Any:
+    """A value for both places of a dimension and each byte; None where it depends on more."""
+    node = facts.block.nodes[number]
+    if node.op == "load":
+        loads.add(number)
+        return _BYTES if facts.dtypes[number] == U8 else None
+    if node.op == "const":
+        return np.float64(str(node.attr)) if isinstance(node.attr, float) else None
+    if isinstance(node.attr, Predicate):
+        return _places(facts, node.attr, dims) if node.op == "mask" else None
+    row = operator(node.op)
+    if row.kind != ELEMENTWISE or (row.over_floats is None and node.op != "cast"):
         return None
-    load, number_of = node.args
-    constant = nodes[number_of].attr
-    if nodes[load].op != "load" or facts.dtypes[load] != U8 or not isinstance(constant, float):
+    args = [_evaluated(facts, a, loads, dims) for a in node.args]
+    if any(a is None for a in args):
         return None
-    return load, (node.op, constant), zero
+    return args[0] if row.over_floats is None else row.over_floats(*args)
 
 
-def _uncast(facts: BlockAnalysis, number: int) -> int:
-    while facts.block.nodes[number].op == "cast":
-        number = facts.block.nodes[number].args[0]
-    return number
+def _places(facts: BlockAnalysis, mask: Predicate, dims: set[str]) -> Any:
+    dims.update(mask.dims())
+    if len(mask.dims()) != 1 or facts.program.sizes[next(iter(mask.dims()))] != 2:
+        return None
+    (dim,) = mask.dims()
+    return np.array([[float(mask.evaluate({dim: place}))] for place in (0, 1)])

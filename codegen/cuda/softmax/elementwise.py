@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import combined
+from mirage_py.codegen.cuda.layout.code_operands import as_stored
 from mirage_py.codegen.cuda.plan.promotion import Promotion
-from mirage_py.codegen.cuda.softmax.codes import codes_of
+from mirage_py.codegen.cuda.softmax.codes import Codes, codes_of, is_power
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -19,7 +20,7 @@ from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.codegen.cuda.writer.scalar_text import ScalarEmitter
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, F32
+from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F32
 from mirage_py.ugraph.ir.node import REDUCING
 
 
@@ -119,17 +120,35 @@ class ThreadGraphs:
         if found is None or not found.fits(layout):
             return False
         out, made = self.out, self.text.arrays[number]
-        held = self.need(found.load, layout.of_dims(self.facts.live(found.load)))
-        if not held.is_packed or held.layout != layout.of_dims(self.facts.live(found.load)):
+        factor = self._factor(found, made)
+        if found.factor >= 0 and factor is None:
             return False
-        per_word, zero = made.words // held.words, ""
-        name = f"codes_i8_{made.dtype.name}"
-        if found.inside:
-            name, zero = f"codes_u4_{made.dtype.name}", f", {found.zero_word(made.dtype)}"
+        stored = as_stored(self.facts, found.load, layout)
+        held = self.need(found.load, stored)
+        if not held.is_packed or held.layout != stored:
+            return False
+        per_word, name = made.words // held.words, f"codes_{found.kind}_{made.dtype.name}"
+        zero = f", {found.zero_word(made.dtype)}" if found.kind == "u4" else ""
         with out.unrolled("i", held.words) as i:
             place = made.word(f"{per_word} * {i}" if i != "0" else "0")
             out.line(f"{name}(&{place}, {held.word(i)}{zero});")
+            if factor is not None:
+                first = "0" if i == "0" else f"({i} << {found.word_bits})"
+                by = factor.read_by(layout, first)
+                out.line(f"scale_{made.dtype.name}<{per_word}>(&{place}, {by});")
         return True
+
+    def _factor(self, codes: Codes, made: Value) -> Value | None:
+        """What codes are multiplied by, in registers: a number for all of four bytes."""
+        facts, layout = self.facts, self.text.layout
+        inside = {dim for dim, _ in layout.registers[: codes.word_bits]}
+        factor = self.text.outside.get(codes.factor)
+        if factor is None:
+            return None
+        is_exact = made.dtype == BF16 and is_power(facts, codes.factor)
+        if facts.dtypes[codes.factor] != made.dtype and not is_exact:
+            return None
+        return None if inside & set(facts.live(codes.factor)) else factor
 
     def declared(self, group: Sequence[int], kept: Sequence[int]) -> dict[int, Value]:
         """Registers for the values that a group makes and others read."""

@@ -10,7 +10,7 @@ from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.code_operands import PrivateTile
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
-from mirage_py.codegen.cuda.text.c_text import added, index_text, predicate_text
+from mirage_py.codegen.cuda.text.c_text import C_TYPES, added, index_text, predicate_text
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
@@ -228,7 +228,7 @@ class Copies:
         out = self.out
         pairs = zip(target.registers, tile.columns, strict=False)
         run = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        vector = min(1 << run, 16 // tile.element_bytes)
+        vector = min(1 << run, 16 // tile.element_bytes) if dtype.is_float else 1
         packed = dtype.is_half and vector > 1
         value = Value(name, target, dtype, packed)
         out.line(value.declaration())
@@ -236,7 +236,11 @@ class Copies:
         layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
         with out.unrolled("i", target.register_count // vector) as i:
             place = f"{buffer} + {self.tile_offset(tile, {i: layout, **steps})}"
-            if width == 2:
+            if width == 1:
+                out.line(
+                    f"{value.word(i)} = *reinterpret_cast<const {C_TYPES[dtype.name]}*>({place});"
+                )
+            elif width == 2:
                 read = f"*reinterpret_cast<const unsigned short*>({place})"
                 out.line(f"{value.word(i)} = low_{dtype.name}({read});")
             elif width == 4 and not dtype.is_half:

@@ -19,8 +19,8 @@ from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 
-SIZES = "B = 16, J = 128, N = 64\nindex c < 2\n"
-BYTES = "B = 16, J = 128, N = 64\nX[B, J] : HALF, W[N, J] : i8\n"
+SIZES = "B = 16, J = 64, N = 64\nindex c < 2\n"
+BYTES = "B = 16, J = 64, N = 64\nX[B, J] : HALF, W[N, J] : i8\n"
 PACKED = f"{SIZES}X[B, 2 * J] : HALF, W[N, J] : u8\n"
 LOW, HIGH = "bit_and(W[n, j], 15)", "shift_right(W[n, j], 4)"
 PROGRAMS = {
@@ -46,7 +46,7 @@ PROGRAMS = {
 LOOPS = {
     "signed bytes": (
         """
-        B = 16, J = 448, N = 64
+        B = 5, J = 448, N = 64
         X[B, J] : bf16, W[N, J] : i8
         Y[b, n] : f32 = sum[j](X[b, j] * W[n, j])
         """,
@@ -91,7 +91,98 @@ LOOPS = {
         }
         """,
     ),
+    "nibbles and scales of groups": (
+        f"""
+        B = 16, G = 6, J = 64, N = 64
+        X[B, 2 * G * J], S[N, G] : bf16, W[N, G * J] : u8
+        index j < J, c < 2
+        let code[n, g, j, c] = where(c < 1, {LOW}, {HIGH}) - 8
+        Y[b, n] : f32 = sum[g, j, c](X[b, 128 * g + 2 * j + c] * code[n, g, j, c] * S[n, g])
+        """.replace("W[n, j]", "W[n, 64 * g + j]"),
+        """
+        kernel codes {
+          grid n by 32, b by 16
+          %0 = mask (c < 1)
+          %1 = const 15.0
+          %2 = const 4.0
+          %3 = const 8.0
+          loop g by 2 {
+            %4 = load X[b, g * 128 + j * 2 + c]
+            %5 = load S[n, g]
+            %6 = load W[n, g * 64 + j]
+            %7 = bit_and %6, %1 : [n, g, j]
+            %8 = shift_right %6, %2 : [n, g, j]
+            %9 = where %0, %7, %8 : [n, g, j, c]
+            %10 = sub %9, %3 : [n, g, j, c]
+            %11 = mul %5, %10 : [n, g, j, c]
+            %12 = matmul[g, j, c] %4, %11 : [b, n]
+            %13 = accum_sum %12 : [b, n]
+          }
+          store Y[b, n] = %13
+        }
+        """,
+    ),
+    "e2m1 and powers of two": (
+        f"""
+        B = 16, G = 12, J = 16, N = 64
+        X[B, 2 * G * J] : bf16, W[N, G * J], S[N, G] : u8
+        index j < J, c < 2
+        let code[@] = where(c < 1, {LOW}, {HIGH})
+        let m[@] = bit_and(code[@], 7)
+        let size[@] = max(max(m[@] * 0.5, m[@] - 2), m[@] * 2 - 8)
+        let value[@] = where(code[@] < 8, size[@], -size[@])
+        Y[b, n] : f32 = sum[g, j, c](X[b, 32 * g + 2 * j + c] * value[@] * exp2(S[n, g] - 127))
+        """.replace("W[n, j]", "W[n, 16 * g + j]")
+        .replace("_", "n, g, j, c")
+        .replace("BITS", "bit_and"),
+        """
+        kernel codes {
+          grid n by 32, b by 16
+          %0 = const 127.0
+          %1 = const 8.0
+          %2 = mask (c < 1)
+          %3 = const 15.0
+          %4 = const 4.0
+          %5 = const 2.0
+          %6 = const 7.0
+          %7 = const 0.5
+          loop g by 4 {
+            %8 = load X[b, g * 32 + j * 2 + c]
+            %9 = load S[n, g]
+            %10 = sub %9, %0 : [n, g]
+            %11 = exp2 %10 : [n, g]
+            %12 = load W[n, g * 16 + j]
+            %13 = bit_and %12, %3 : [n, g, j]
+            %14 = shift_right %12, %4 : [n, g, j]
+            %15 = where %2, %13, %14 : [n, g, j, c]
+            %16 = lt %15, %1 : [n, g, j, c]
+            %17 = bit_and %15, %6 : [n, g, j, c]
+            %18 = mul %17, %5 : [n, g, j, c]
+            %19 = sub %18, %1 : [n, g, j, c]
+            %20 = mul %17, %7 : [n, g, j, c]
+            %21 = sub %17, %5 : [n, g, j, c]
+            %22 = maximum %20, %21 : [n, g, j, c]
+            %23 = maximum %22, %19 : [n, g, j, c]
+            %24 = neg %23 : [n, g, j, c]
+            %25 = where %16, %23, %24 : [n, g, j, c]
+            %26 = mul %25, %11 : [n, g, j, c]
+            %27 = matmul[g, j, c] %8, %26 : [b, n]
+            %28 = accum_sum %27 : [b, n]
+          }
+          store Y[b, n] = %28
+        }
+        """,
+    ),
 }
+# What is called for four bytes of codes of a loop.
+MADE_BY = {
+    "signed bytes": ("codes_i8_bf16(",),
+    "nibbles": ("codes_u4_bf16(",),
+    "nibbles and scales of groups": ("codes_u4_bf16(", "scale_bf16<4>("),
+    "e2m1 and powers of two": ("codes_e2m1_bf16(", "scale_bf16<4>(", "s_tiles + stage"),
+}
+# Smallest and largest whole numbers of an input, where it has fewer than its type.
+RANGES = {("X", "bf16"): (-8, 8), ("S", "bf16"): (1, 4), ("S", "u8"): (124, 130)}
 
 
 def plan_of(text: str, half: str) -> Plan:
@@ -111,7 +202,7 @@ def test_bytes_are_taken_apart_in_registers(name: str):
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("name", ["signed bytes", "each less a zero point"])
+@pytest.mark.parametrize("name", ["each less a zero point"])
 def test_whole_numbers_are_exact(name: str):
     plan = plan_of(PROGRAMS[name][1], "bf16")
     assert_exact(plan)
@@ -126,16 +217,15 @@ def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: st
     # A cp.async with a cache policy is an illegal instruction of sm_90.
     assert "cp_async_16(w_tiles + stage * " in source
     assert "cp_async_16(x_tiles + stage * " in source
+    assert all(text in source for text in MADE_BY[kind])
     assert_exact(plan)
 
 
 def assert_exact(plan: Plan) -> None:
     draw = np.random.default_rng(3)
-    arrays = {
-        t.name: draw.integers(
-            *((-8, 9) if t.name == "X" else (t.dtype.lowest, t.dtype.max_finite + 1)), t.shape
-        ).astype(np.float64)
-        for t in plan.ugraph.program.inputs
-    }
+    arrays = {}
+    for t in plan.ugraph.program.inputs:
+        low, high = RANGES.get((t.name, t.dtype.name), (t.dtype.lowest, t.dtype.max_finite))
+        arrays[t.name] = draw.integers(low, high + 1, t.shape).astype(np.float64)
     want = evaluate_program(plan.ugraph.program, arrays, FloatMeaning())["Y"]
     np.testing.assert_array_equal(run_emulated(plan, arrays)["Y"], want)

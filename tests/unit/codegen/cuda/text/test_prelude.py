@@ -36,6 +36,10 @@ CALLS_80 = """
     codes_u4_bf16(r, r[0], 0x43084308u);
     codes_i8_f16(r, r[0]);
     codes_i8_bf16(r, r[1]);
+    codes_e2m1_f16(r, r[0]);
+    codes_e2m1_bf16(r, r[1]);
+    scale_f16<2>(r, 0.5f);
+    scale_bf16<2>(r, 0.5f);
     f[3] = nearest_e4m3(x);
     r[0] = masked_with(r[0], 15u, 64u);
     r[1] = join_halves(sub_f16x2(r[0], r[1]), sub_bf16x2(r[0], r[1]), true, x > 1.0f);
