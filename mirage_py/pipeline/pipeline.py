@@ -99,7 +99,7 @@ def optimize(
     ``backend``, or of both, ``auto``, where CUDA kernels can be compiled.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (10 s
+    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (11 s
     or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
     so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
     search that was cut off goes on from its ``journal``, a file. Matmuls of float32 are as exact as
@@ -282,9 +282,10 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
             runner=pool,
         )
 
+    ranked_by = time_budget.ranked_by()
+
     def late() -> bool:
-        end = time_budget.ranked_by
-        return request.should_stop() or (end is not None and time.monotonic() >= end)
+        return request.should_stop() or (ranked_by is not None and time.monotonic() >= ranked_by)
 
     ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
     # What overflows or loses digits where the program does not is left out.
@@ -313,6 +314,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
+    ranked_by = time_budget.ranked_by()
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     verified_by = time_budget.verified_by()
     ranked = with_doubts(ranked, verified_by)

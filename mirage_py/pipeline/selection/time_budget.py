@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 # Plans ranked for each effort, with any budget: ranking 160 takes as long as ranking 40, and those
 # that the learned ranker puts first are compiled first, until there is no more time.
 PLANS = {"none": 8, "quick": 160, "full": 640}
-# Seconds that an optimisation on a GPU takes where no budget is given. With nine of them six cells
-# of the paper took 11 to 19 s on an H200, but one found no family that passed every check.
-USUAL_S = {"quick": 15.0, "full": 280.0}
+# Seconds that an optimisation on a GPU takes where no budget is given; tracing, and checks that are
+# under way at the end, come on top.
+USUAL_S = {"quick": 11.0, "full": 280.0}
 # By when the search, the ranking and the verification have to be over.
 _SEARCH_SHARE = 0.3
 _RANK_SHARE = 0.42
 _VERIFY_SHARE = 0.5
-# What search and verification get even if what comes before them took longer: without a family all
-# else would be for nothing, and with an empty cache the back ends alone take a second to ask for.
+# What search, ranking and verification get even if what comes before them took longer: without a
+# family all else would be for nothing, with an empty cache the back ends alone take a second to ask
+# for, and the few families that a late ranking looks at may all be refused.
 _LEAST_SEARCH_SHARE = 0.25
+_LEAST_RANK_SHARE = 0.12
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1
@@ -53,10 +55,12 @@ class TimeBudget:
         least = _now() + _LEAST_SEARCH_SHARE * self.seconds
         return max(self.started + _SEARCH_SHARE * self.seconds, least)
 
-    @property
     def ranked_by(self) -> float | None:
-        """When families have to be screened and ranked."""
-        return None if self.seconds is None else self.started + _RANK_SHARE * self.seconds
+        """When families have to be screened and ranked, which begins now."""
+        if self.seconds is None:
+            return None
+        least = _now() + _LEAST_RANK_SHARE * self.seconds
+        return max(self.started + _RANK_SHARE * self.seconds, least)
 
     def verified_by(self) -> float | None:
         """When the verification has to be over, which begins now."""

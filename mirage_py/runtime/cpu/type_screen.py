@@ -14,13 +14,14 @@ So such plans come after the others, and none is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from mirage_py.codegen.lowering.lowering import lowered
+from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Reason
 from mirage_py.runtime.cpu.reduced_check import eager_outputs
@@ -54,7 +55,8 @@ class TypeScreen:
 
     def __init__(self) -> None:
         self._sets = lru_cache(maxsize=16)(_judged_sets)
-        self._known: dict[str, str] = {}
+        # By what plans that differ in tiles alone have in common.
+        self._known: dict[Hashable, str] = {}
 
     def doubt(self, plan: Plan) -> str:
         """On which inputs the numerical check will refuse a plan, and why; empty if it may pass.
@@ -62,20 +64,21 @@ class TypeScreen:
         What cannot be lowered or evaluated is for others to refuse, and what its indices keep large
         takes too long.
         """
-        try:
-            typed = _typed(plan)
-            found = _small(typed) if _rounds_on_the_way(typed) else None
-            if found is None:
-                return ""
-            program, small = found
-            if small.digest not in self._known:
-                self._known[small.digest] = self._fault(plan.ugraph.program, program, small)
-            return self._known[small.digest]
-        except MirageError:
-            return ""
+        key = _without_tiles(plan.ugraph)
+        if key not in self._known:
+            try:
+                self._known[key] = self._fault(plan)
+            except MirageError:
+                self._known[key] = ""
+        return self._known[key]
 
-    def _fault(self, real: Program, program: Program, small: UGraph) -> str:
-        for sets in self._sets(real, program):
+    def _fault(self, plan: Plan) -> str:
+        typed = _typed(plan)
+        found = _small(typed) if _rounds_on_the_way(typed) else None
+        if found is None:
+            return ""
+        program, small = found
+        for sets in self._sets(plan.ugraph.program, program):
             outputs = evaluate_ugraph(small, sets.arrays, KernelMeaning(np.float32, len(sets.sets)))
             for number, one in enumerate(sets.sets):
                 fault = one.fault({name: x[..., number] for name, x in outputs.items()})
@@ -132,6 +135,20 @@ def _side_by_side(program: Program, sizes: Mapping[str, int], sets: Sequence[Inp
             case.stands_for = sizes[case.name] / max(1, case.size)
         judged.append(_JudgedSet(one.name, found, eager_outputs(program, one.arrays)))
     return _Sets(arrays, tuple(judged))
+
+
+def _without_tiles(ugraph: UGraph) -> Hashable:
+    """What says how the lowering types a µGraph: its tiles count for what tensor cores take."""
+    kernels: list[Hashable] = []
+    for kernel in ugraph.kernels:
+        if isinstance(kernel, BlockGraph):
+            tiling = Tiling(ugraph.program, kernel)
+            products = (n for n, node in enumerate(kernel.nodes) if node.op == "matmul")
+            dots = tuple(n for n in products if tiling.is_dot(n))
+            kernels.append((kernel.nodes, kernel.cluster_dims, dots))
+        else:
+            kernels.append(kernel)
+    return ugraph.program, tuple(kernels)
 
 
 def _typed(plan: Plan) -> UGraph:

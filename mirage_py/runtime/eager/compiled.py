@@ -12,9 +12,10 @@ from mirage_py.reasons import Server
 EAGER = "eager"
 # Baselines that are torch.compile, with its mode. Without CUDA graphs of its own: the timing puts
 # every entry in one, and what serves has to leave a caller's memory alone.
+MAX_AUTOTUNE = "compile_max_autotune"
 MODES: Mapping[str, str | None] = {
     "compile": None,
-    "compile_max_autotune": "max-autotune-no-cudagraphs",
+    MAX_AUTOTUNE: "max-autotune-no-cudagraphs",
 }
 
 

@@ -8,11 +8,11 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.runtime.base.layouts import laid_out
-from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
+from mirage_py.runtime.eager.compiled import EAGER, MAX_AUTOTUNE, MODES, CompiledFunction
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.eager.writing import WritingFunction
 from mirage_py.ugraph.ir.program import Program
@@ -59,16 +59,27 @@ class WarmUp(Mapping[str, Baseline]):
         program: Program,
         functions: Mapping[str, Baseline],
         device: torch.device | None = None,
+        *,
+        held: Collection[str] = (),
     ) -> None:
         import torch
 
+        self.held = tuple(n for n in functions if n in held)
         self.seconds: dict[str, float] = {}
         self._functions = dict(functions)
         self._device = device or torch.device("cuda", torch.cuda.current_device())
         self._inputs = _zeros(program, self._device)
         self._is_ended = False
+        self._begin([n for n in functions if n not in self.held])
+
+    def go_on(self) -> None:
+        """Call those that are held, too; the others have to be done."""
+        names, self.held = self.held, ()
+        self._begin(names)
+
+    def _begin(self, names: Sequence[str]) -> None:
         self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(names,), daemon=True)
         self._thread.start()
 
     def __getitem__(self, name: str) -> Baseline:
@@ -88,7 +99,8 @@ class WarmUp(Mapping[str, Baseline]):
     @property
     def late(self) -> tuple[str, ...]:
         """What torch.compile has not compiled yet."""
-        return tuple(n for n in self._functions if n in MODES and n not in self.seconds)
+        begun = (n for n in self._functions if n not in self.held)
+        return tuple(n for n in begun if n in MODES and n not in self.seconds)
 
     def wait(self, most_s: float | None = None) -> float:
         """Return when each was called, or so many seconds after the beginning: the seconds that the
@@ -108,7 +120,7 @@ class WarmUp(Mapping[str, Baseline]):
     def _writes(self) -> bool:
         return any(isinstance(f, WritingFunction) for f in self._functions.values())
 
-    def _run(self) -> None:
+    def _run(self, names: Sequence[str]) -> None:
         import torch
 
         on_gpu = self._device.type == "cuda"
@@ -116,8 +128,8 @@ class WarmUp(Mapping[str, Baseline]):
             torch.cuda.set_device(self._device)  # each thread has its own
         # So has it this mode, and a compiled function belongs to the mode it was compiled in.
         with torch.no_grad():
-            for name, function in self._functions.items():
-                start = time.monotonic()
+            for name in names:
+                function, start = self._functions[name], time.monotonic()
                 with contextlib.suppress(Exception):
                     if self._is_ended:
                         return
@@ -130,13 +142,14 @@ class WarmUp(Mapping[str, Baseline]):
 def compiling(program: Program, given: Mapping[str, Baseline] | None, effort: str) -> WarmUp:
     """The baselines of a program, being compiled for the GPU: those that are ``given``, a given
     ``eager`` being the user's own function, and the usual ones where no torch.compile is given.
+    With effort quick max-autotune is held.
     """
     if isinstance(given, WarmUp):
         return given
     own = dict(given or {})
     if not any(name in MODES for name in own):
         own = {**baselines(program, own.get(EAGER), effort=effort), **own}
-    return WarmUp(program, own)
+    return WarmUp(program, own, held=(MAX_AUTOTUNE,) if effort == "quick" else ())
 
 
 def _zeros(program: Program, device: torch.device) -> tuple[torch.Tensor, ...]:

@@ -77,7 +77,7 @@ class FinalBenchmark:
         Raises KeyboardInterrupt where no baseline has a time yet, and LostGpuError where the
         GPU context broke; the candidate that did it is never launched again.
         """
-        self._check_baselines()
+        self._check_baselines(self._baselines)
         share = 0 if self._is_late() else min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
         candidates = leading(tried, max(top_k, share))
         try:
@@ -93,6 +93,26 @@ class FinalBenchmark:
         except KeyboardInterrupt:
             if not any(c.time_us < float("inf") for c in self._baselines):
                 raise
+            return True
+        return False
+
+    def run_with(
+        self,
+        more: Sequence[Candidate],
+        proven: Sequence[Candidate],
+        top_k: int,
+        deadline: float | None,
+    ) -> bool:
+        """Time ``more`` baselines beside the fastest that are proven, by a new ``deadline``;
+        whether Ctrl-C came.
+        """
+        self._deadline = deadline
+        self._check_baselines(more)
+        self._baselines = [*self._baselines, *more]
+        try:
+            with self._stages.timed("finals"):
+                self._round(leading(proven, top_k), _REPS[1])
+        except KeyboardInterrupt:
             return True
         return False
 
@@ -230,9 +250,9 @@ class FinalBenchmark:
         late = self._deadline is not None and time.monotonic() > self._deadline
         return late or self._should_stop()
 
-    def _check_baselines(self) -> None:
+    def _check_baselines(self, baselines: Sequence[Candidate]) -> None:
         """The baselines' errors against float64, for the report: none is dropped for them."""
-        for candidate in (c for c in self._baselines if c.alive):
+        for candidate in (c for c in baselines if c.alive):
             try:
                 inputs = self._check.store.inputs(RANDOM, self._device)
                 found = self._functions[candidate.name](*inputs)

@@ -12,14 +12,15 @@ from mirage_py.pipeline.selection.time_budget import TimeBudget
 
 def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
     budget = TimeBudget(100.0, started=1000.0)
-    assert (budget.ranked_by, budget.end) == (1042.0, 1100.0)
-    for now, searched_by, verified_by, measured_by in (
-        (1001.0, 1030.0, 1050.0, 1100.0),
-        (1010.0, 1035.0, 1050.0, 1100.0),
-        (1095.0, 1120.0, 1105.0, 1105.0),
+    assert budget.end == 1100.0
+    for now, searched_by, ranked_by, verified_by, measured_by in (
+        (1001.0, 1030.0, 1042.0, 1050.0, 1100.0),
+        (1010.0, 1035.0, 1042.0, 1050.0, 1100.0),
+        (1095.0, 1120.0, 1107.0, 1105.0, 1105.0),
     ):
         monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)
         assert budget.searched_by() == searched_by
+        assert budget.ranked_by() == ranked_by
         assert budget.verified_by() == verified_by
         assert budget.measured_by() == measured_by
 
@@ -28,7 +29,7 @@ def test_without_a_budget_nothing_ends():
     for budget in (TimeBudget(None), TimeBudget(math.inf)):
         ends = (
             budget.searched_by(),
-            budget.ranked_by,
+            budget.ranked_by(),
             budget.end,
             budget.verified_by(),
             budget.measured_by(),

@@ -190,7 +190,10 @@ class Scene:
             tuner.wait_for_baselines(warm_up, None)
         tuner.try_all(60 << 20, None)
         tuner.hill_climb(neighbours, climbing_rounds, pool, H200, None)
-        tuner.run_final_benchmark(60 << 20, top_k)
+        held = getattr(warm_up, "held", ())
+        tuner.run_final_benchmark(60 << 20, top_k, held)
+        if held:
+            tuner.race_with_held(warm_up, top_k)
         return tuner.report()
 
 

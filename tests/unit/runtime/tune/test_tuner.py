@@ -249,6 +249,34 @@ def test_what_is_still_compiling_is_not_timed_and_not_forgotten(monkeypatch: pyt
     assert (winner(report), report.late) == ("compile_max_autotune", ())
 
 
+@pytest.mark.parametrize(("plan_us", "best", "begun"), [(12.0, "held", 1), (8.0, "plan 0", 0)])
+def test_what_is_held_is_compiled_where_it_could_win(
+    monkeypatch: pytest.MonkeyPatch, plan_us: float, best: str, begun: int
+):
+    class Held:
+        seconds: ClassVar = {}
+        late = ()
+        is_done = True
+        held: ClassVar = ["held"]
+        asked = 0
+
+        def wait(self, most_s: float | None) -> float:
+            return 1.0
+
+        def go_on(self) -> None:
+            self.asked += 1
+
+    warm_up = Held()
+    scene = Scene(monkeypatch, {**BASE, "held": 7.0, "plan 0": plan_us})
+    report = scene.run(1, ("eager", "compile", "held"), warm_up=warm_up)
+    assert (winner(report), warm_up.asked) == (best, begun)
+    first, last = scene.rounds[0][1], scene.rounds[-1][1]
+    assert ("held" in first, "held" in last) == (False, begun == 1)
+    # As reported: it was not compiled.
+    why = report.measured[-1].reason
+    assert why is None if begun else why.code is Code.NOT_BEGUN
+
+
 def test_what_has_compiled_is_tried_beside_the_others(monkeypatch: pytest.MonkeyPatch):
     class Baselines:
         seconds: ClassVar = {}

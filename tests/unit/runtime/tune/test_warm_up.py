@@ -69,6 +69,17 @@ def test_torch_compile_is_not_waited_for_without_end():
     assert dict(warm_up) == functions
 
 
+def test_what_is_held_is_called_when_it_is_asked_for():
+    calls: list[str] = []
+    functions = {n: lambda *_, n=n: calls.append(n) for n in ("eager", "compile")}
+    warm_up = WarmUp(scale_program(4, 8), functions, torch.device("cpu"), held=("compile", "x"))
+    warm_up.wait()
+    assert (warm_up.held, warm_up.late, calls) == (("compile",), (), ["eager"])
+    warm_up.go_on()
+    warm_up.wait()
+    assert (warm_up.held, warm_up.late, calls) == ((), (), ["eager", "compile"])
+
+
 def test_what_writes_to_tensors_of_the_user_has_ended_when_the_user_goes_on():
     program = scale_program(4, 8)
     begun, done, ended = threading.Event(), threading.Event(), []
