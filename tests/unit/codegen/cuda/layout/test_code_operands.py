@@ -132,9 +132,7 @@ LOOPS = {
         let size[@] = max(max(m[@] * 0.5, m[@] - 2), m[@] * 2 - 8)
         let value[@] = where(code[@] < 8, size[@], -size[@])
         Y[b, n] : f32 = sum[g, j, c](X[b, 32 * g + 2 * j + c] * value[@] * exp2(S[n, g] - 127))
-        """.replace("W[n, j]", "W[n, 16 * g + j]")
-        .replace("_", "n, g, j, c")
-        .replace("BITS", "bit_and"),
+        """.replace("W[n, j]", "W[n, 16 * g + j]").replace("@", "n, g, j, c"),
         """
         kernel codes {
           grid n by 32, b by 16
