@@ -23,7 +23,7 @@ from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
-from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes, symbolic_sizes
+from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes, has_symbols, symbolic_sizes
 from mirage_py.dynamo.regions.writes import Write, count_together, in_place, put_writes, take_writes
 from mirage_py.dynamo.serve.chain import Chain, link_kernels
 from mirage_py.dynamo.serve.cuda_graphs import captured
@@ -256,6 +256,7 @@ class GraphCompiler:
             graph.written,
             self._sizes(graph, values),
             self._original,
+            is_static=not has_symbols(values),
         )
         register(call)
         return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,8 +80,8 @@ class RegionResult:
 
     def arranged(self, written: torch.Tensor) -> torch.Tensor:
         """The result, laid out as torch expects it, from what the program wrote."""
-        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
-        result = written.permute(inverse)
+        inverse = _inverse(self.order)
+        result = written if inverse is None else written.permute(inverse)
         if result.stride() == self.strides:
             return result
         if not self.is_copy:  # they differ along axes of extent 1, where strides say nothing
@@ -280,6 +281,13 @@ def _single(arguments: Any) -> Any:
 
 def _kept(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype is torch.float64 else dtype
+
+
+@functools.cache
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The places of axes in an order of them; None where they stand as they are."""
+    found = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return None if found == tuple(range(len(order))) else found
 
 
 def _result(number: int, value: torch.Tensor) -> RegionResult:

@@ -157,6 +157,12 @@ def symbolic_sizes(inputs: Sequence[Any], results: Sequence[Any] = ()) -> Symbol
     return SymbolicSizes(order, tuple(sources), tuple(described[0]), tuple(described[1]))
 
 
+def has_symbols(values: Sequence[Any]) -> bool:
+    """Whether some size or stride of tensors, or a number, is not known yet."""
+    sizes = (size for value in values for size in _sizes_of(value))
+    return any(not isinstance(_expression(size), int) for size in sizes)
+
+
 def size_texts(inputs: Sequence[Any]) -> list[str]:
     """Each input's sizes and strides: in names of the region, or in torch's where it has none."""
     found = symbolic_sizes(inputs)

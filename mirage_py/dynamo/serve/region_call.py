@@ -56,10 +56,13 @@ class RegionCall:
         written: Sequence[tuple[int, int]] = (),
         sizes: tuple[SymbolicSizes, ShapePolicy] | None = None,
         original: Callable[[GraphModule], Original] = lambda module: module,
+        *,
+        is_static: bool = False,
     ) -> None:
-        """``constants`` are numbers of inputs that no kernel around the region writes; links serve
-        while the ``chain`` is on. Of ``written`` each is the number of a result and that of the
-        input that it is written to.
+        """Where a call ``is_static``, its graph has no symbols: inputs lie as they were prepared
+        for, and are not asked again. ``constants`` are numbers of inputs that no kernel around the
+        region writes; links serve while the ``chain`` is on. Of ``written`` each is the number of a
+        result and that of the input that it is written to.
         """
         self.key = key
         self.module = module
@@ -74,6 +77,9 @@ class RegionCall:
         self._lock = threading.RLock()
         self._broken = ""
         self._original = original(module)
+        self._is_static = is_static
+        # What serves all calls, by its key.
+        self._only: tuple[Hashable, Entry] | None = None
         self._symbolic: SymbolicSizes | None = None
         self._rows: MergedRows | None = None
         self._sized: SizedEntries | None = None
@@ -96,11 +102,12 @@ class RegionCall:
     def _served(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...] | None:
         """The results by a kernel; None where none serves these inputs."""
         table_key: Hashable
-        if self._symbolic is None:
-            table_key = tuple(_described(x) for x in inputs)
+        if self._only is not None:
+            table_key, entry = self._only
         else:
-            table_key = self._symbolic.of(inputs)
-        entry = self._entries.get(table_key) or self._prepared(table_key)
+            symbolic = self._symbolic
+            table_key = symbolic.of(inputs) if symbolic else tuple(map(_described, inputs))
+            entry = self._entries.get(table_key) or self._prepared(table_key)
         kernel, program = entry.served.kernel, entry.program
         if self._chain.is_on:
             kernel = self._links.get(table_key, kernel)
@@ -137,7 +144,12 @@ class RegionCall:
     def prepare(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         """The entry for inputs of these layouts; made if there is none."""
         if self._symbolic is None:
-            return self._prepared(tuple(layouts))
+            key = tuple(layouts)
+            entry = self._prepared(key)
+            # Other layouts where the model is on many devices.
+            self._is_static &= self._only is None or self._only[0] == key
+            self._only = (key, entry) if self._is_static else None
+            return entry
         given = layouts if self._rows is None else self._rows.given(layouts)
         return self._prepared(self._symbolic.of(given))
 
@@ -266,6 +278,9 @@ def _called(
 ) -> Sequence[torch.Tensor]:
     """What a kernel makes of a region's inputs; what is written in place is there afterwards."""
     given = [inputs[n] for n in program.inputs]
+    if not program.writes:
+        result = kernel(*given)
+        return result if isinstance(result, tuple) else (result,)
     targets = {w.placement.output: inputs[w.input] for w in program.writes}
     if places:
         known = {t.name for t in program.program.inputs}

@@ -15,6 +15,7 @@ from benchmarks.whole_models.interpreted_regions import interpreted
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.compile.eager_graphs import compiled_with_eager
 from mirage_py.dynamo.regions.region_program import RegionProgram
+from mirage_py.dynamo.serve import region_call
 from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.serve.options import backend_options
 from mirage_py.dynamo.serve.region_call import RegionCall
@@ -230,6 +231,16 @@ def test_a_size_that_is_a_number_in_the_formula_stays_outside(compiled: Compiled
         past = torch.empty(tokens)
         torch.testing.assert_close(fast(x, w, past), rotated(x, w, past))
     assert len(compiled.asked) == len({c for g in compiled.compilers for c in g.calls})
+
+
+@torch.no_grad()
+def test_calls_of_one_layout_are_not_described(compiled: Compiled, monkeypatch: Any):
+    """Python takes longer for it than for all else of a call."""
+    fast = compiled(lambda x: F.silu(x) + 1, dynamic=False)
+    x = torch.randn(5, 8)
+    fast(x)
+    monkeypatch.setattr(region_call, "_described", None)
+    torch.testing.assert_close(fast(x), F.silu(x) + 1)
 
 
 @torch.no_grad()
