@@ -1,150 +1,113 @@
-"""Convolutions that libraries run slowly, beside equal ones.
+"""The convolutions of rewritten networks: cuDNN's time, and that of a kernel with what is around.
 
-Grouped convolutions of ResNeXt with fewer and wider groups, depthwise ones of NasNet as sums of
-taps, siblings of Inception as one. bf16, channels last, in CUDA graphs, on one GPU; a minute. What
-comes out decides what `search/networks/costs.py` says of narrow groups.
+python -m benchmarks.graphs.convolutions --only resnext50 --batch 1      # one GPU, 20 s a network
+python -m benchmarks.graphs.convolutions --dry                           # what they are, no GPU
+
+The library's time is of cuDNN or cuBLAS, with a modelled elementwise kernel after it. Networks are
+rewritten by modelled costs; each kernel is checked before it is timed (convolution_times.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
+import click
 import torch
 
-from mirage_py.networks.ir.builder import GraphBuilder
-from mirage_py.networks.operators import operator
-from mirage_py.search.networks.groups import merged_weight
+from benchmarks.graphs.dry_row import emitted_model
+from benchmarks.graphs.models import MODELS
+from benchmarks.report.provenance import commit
+from mirage_py.dynamo.networks.convolution_kernels import matches
+from mirage_py.dynamo.networks.convolution_times import Timed, convolution_times
+from mirage_py.runtime.base.atomic import write_text
+from mirage_py.search.networks.convolution_tiles import modelled_ns, ranked_tiles
+from mirage_py.targets import target
+from mirage_py.ugraph.ir.convolution import FusedConvolution
 
-F = torch.nn.functional
-_GROUPS, _CALLS, _REPLAYS = 32, 10, 5
-# Channels, height and stride of ResNeXt-50's grouped convolutions.
-_RESNEXT = ((128, 56, 1), (256, 56, 2), (256, 28, 1), (512, 28, 2), (512, 14, 1), (1024, 14, 2))
-_NASNET = ((44, 56, 3), (44, 56, 5), (264, 28, 5))
-_INCEPTION = (
-    (192, 35, (64, 48, 64), ((1, 1),) * 3),
-    (768, 17, (192, 128, 128), ((1, 1),) * 3),
-    (384, 8, (384, 384), ((1, 3), (3, 1))),
-)
-
-
-def main() -> None:
-    """Print one line a convolution: microseconds of each way to compute it."""
-    torch.backends.cudnn.benchmark = True
-    for batch in (1, 16):
-        for channels, height, stride in _RESNEXT:
-            _grouped(batch, channels, height, stride)
-        for channels, height, kernel in _NASNET:
-            _depthwise(batch, channels, height, kernel)
-        for inputs, height, outputs, kernels in _INCEPTION:
-            _siblings(batch, inputs, height, outputs, kernels)
+Json = dict[str, Any]
+_NETWORKS = ("resnext50", "nasnet_a", "inception_v3", "resnet50")
+_TARGET = target("h200")
 
 
-def _grouped(batch: int, channels: int, height: int, stride: int) -> None:
-    x, w = _image(batch, channels, height), _weight(channels, channels // _GROUPS, 3, 3)
-    want = F.conv2d(x, w, padding=1, stride=stride, groups=_GROUPS)
-    row = []
-    for merged in (1, 2, 4, 8, 16, 32):
-        wide = _merged(w, merged)
-        call = _convolution(x, wide, 1, stride, _GROUPS // merged)
-        error = float((call().double() - want.double()).abs().max() / want.abs().max())
-        row.append(
-            f"{_GROUPS // merged}: {_us(call):.1f}" + (f" OFF BY {error:.2g}" * (error > 0.02))
+@click.command(help=__doc__)
+@click.option("--only", multiple=True, type=click.Choice(list(MODELS)))
+@click.option("--batch", "batches", multiple=True, type=int, default=(1,), show_default=True)
+@click.option("--dry", is_flag=True, help="No GPU: the model's times.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False))
+def main(only: tuple[str, ...], batches: tuple[int, ...], dry: bool, output: Path | None) -> None:
+    rows: list[Json] = []
+    for batch in batches:
+        for name in only or _NETWORKS:
+            counts = convolutions_of(name, batch)
+            times: dict[FusedConvolution, Timed] = {}
+            if not dry:
+                times = convolution_times(list(counts), _TARGET, torch.device("cuda"))
+            rows += [_row(name, batch, spec, n, times.get(spec)) for spec, n in counts.items()]
+            click.echo("\n".join([f"{name} at batch {batch}", *map(_line, rows[-len(counts) :])]))
+            _print_total(rows[-len(counts) :])
+            if output is not None:
+                document = {"commit": commit(), "rows": rows}
+                write_text(output, json.dumps(document, indent=1) + "\n")
+
+
+def convolutions_of(name: str, batch: int) -> Counter[FusedConvolution]:
+    """The convolutions of a network, with what is around them, after the graph level."""
+    module, constants = emitted_model(name, batch)
+    return Counter(match.spec for match in matches(module, constants))
+
+
+def _row(name: str, batch: int, spec: FusedConvolution, count: int, timed: Timed | None) -> Json:
+    best = ranked_tiles(spec, _TARGET, 1)[0]
+    row = {
+        "model": name,
+        "batch": batch,
+        "convolution": words(spec),
+        "times": count,
+        "modelled_us": round(modelled_ns(spec, best, _TARGET) / 1e3, 1),
+    }
+    if timed is not None:
+        row |= {"us": timed.us, "library_us": timed.library_us, "why": timed.why[:300]}
+        row["tiles"] = "" if timed.tiles is None else str(timed.tiles)
+    return row
+
+
+def words(spec: FusedConvolution) -> str:
+    """A convolution in a few words."""
+    high, wide = spec.kernel
+    around = [
+        word
+        for word, is_there in (
+            ("relu before", spec.relu_before),
+            ("bias", spec.has_bias),
+            ("residual", spec.has_residual),
+            ("relu", spec.relu_after),
         )
-    print(f"groups    n{batch} c{channels} h{height} s{stride}   {'   '.join(row)}", flush=True)
+        if is_there
+    ]
+    groups = f" {spec.groups} groups" * (spec.groups > 1)
+    size = f"{spec.inputs} to {spec.results} channels at {spec.height} x {spec.width}"
+    return f"{high} x {wide}{groups}, stride {spec.stride[0]}, {size}, {' + '.join(around)}"
 
 
-def _convolution(
-    x: torch.Tensor, w: torch.Tensor, padding: int, stride: int, groups: int
-) -> Callable[[], torch.Tensor]:
-    return lambda: F.conv2d(x, w, padding=padding, stride=stride, groups=groups)
+def _line(row: Json) -> str:
+    if "us" not in row:
+        return f"  {row['times']} x {row['convolution']}: modelled {row['modelled_us']} us"
+    kind = "wins" if row["us"] < row["library_us"] else "LOSES"
+    times = f"{row['us']:.1f} us (modelled {row['modelled_us']}), library {row['library_us']:.1f}"
+    return f"  {row['times']} x {row['convolution']}: {times}: {kind} {row['tiles']} {row['why']}"
 
 
-def _merged(w: torch.Tensor, merged: int) -> torch.Tensor:
-    """The weight that the graph level makes, computed by its operators."""
-    if merged == 1:
-        return w
-    builder = GraphBuilder()
-    given = builder.input("w", tuple(w.shape))
-    graph = builder.build(merged_weight(builder.apply, given, tuple(w.shape), _GROUPS, merged))
-    value = w
-    for node in graph.nodes:
-        value = operator(node.operator).over_torch([value], dict(node.values))[0]
-    return value.contiguous(memory_format=torch.channels_last)
-
-
-def _depthwise(batch: int, channels: int, height: int, kernel: int) -> None:
-    x, w = _image(batch, channels, height), _weight(channels, 1, kernel, kernel)
-
-    def taps(x: torch.Tensor) -> torch.Tensor:
-        edge = kernel // 2
-        wide = F.pad(x.relu(), (edge,) * 4)
-        total = torch.zeros_like(x, dtype=torch.float32)
-        for i in range(kernel):
-            for j in range(kernel):
-                part = wide[:, :, i : i + height, j : j + height].float()
-                total = total + part * w[:, 0, i, j][None, :, None, None].float()
-        return total.to(x.dtype)
-
-    def library() -> torch.Tensor:
-        return F.conv2d(x.relu(), w, padding=kernel // 2, groups=channels)
-
-    torch.compiler.reset()
-    compiled = torch.compile(taps)
-    error = float((compiled(x).double() - library().double()).abs().max())
-    times = (
-        f"relu and library: {_us(library):.1f}   taps in one kernel: {_us(lambda: compiled(x)):.1f}"
-    )
-    print(f"depthwise n{batch} c{channels} h{height} k{kernel}   {times}   (off by {error:.2g})")
-
-
-def _siblings(
-    batch: int,
-    inputs: int,
-    height: int,
-    outputs: tuple[int, ...],
-    kernels: tuple[tuple[int, int], ...],
-) -> None:
-    x = _image(batch, inputs, height)
-
-    def us(channels: int, kernel: tuple[int, int]) -> float:
-        w = _weight(channels, inputs, *kernel)
-        return _us(lambda: F.conv2d(x, w, padding=(kernel[0] // 2, kernel[1] // 2)))
-
-    each = [us(o, k) for o, k in zip(outputs, kernels, strict=True)]
-    whole = us(sum(outputs), (max(k[0] for k in kernels), max(k[1] for k in kernels)))
-    print(f"siblings  n{batch} c{inputs} h{height}   {sum(each):.1f} apart   {whole:.1f} as one")
-
-
-def _image(batch: int, channels: int, height: int) -> torch.Tensor:
-    made = torch.randn(batch, channels, height, height, device="cuda", dtype=torch.bfloat16)
-    return made.to(memory_format=torch.channels_last)
-
-
-def _weight(*shape: int) -> torch.Tensor:
-    made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
-    return made.to(memory_format=torch.channels_last)
-
-
-def _us(call: Callable[[], torch.Tensor]) -> float:
-    """The least time of a call among replays of several in one CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(_CALLS):
-            call()
-    times = []
-    for _ in range(_REPLAYS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / _CALLS)
-    return min(times)
+def _print_total(rows: list[Json]) -> None:
+    modelled = sum(r["times"] * r["modelled_us"] for r in rows)
+    line = f"  all {sum(r['times'] for r in rows)}: modelled {modelled:.0f} us"
+    if "us" in rows[0]:
+        library = sum(r["times"] * r["library_us"] for r in rows)
+        best = sum(r["times"] * min(r["us"], r["library_us"]) for r in rows)
+        line += f", library {library:.0f} us, the faster of both {best:.0f} us"
+    click.echo(line)
 
 
 if __name__ == "__main__":

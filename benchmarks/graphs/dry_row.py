@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from benchmarks.graphs.models import model_at
 from mirage_py.dynamo.networks.optimized_module import held_tensors
@@ -71,6 +72,17 @@ def dry_row(name: str, batch: int, *, effort: str, budget_s: float, target_name:
             "checks": round(time.process_time() - searched_s, 1),
         },
     }
+
+
+def emitted_model(name: str, batch: int) -> tuple[GraphModule, dict[str, torch.Tensor]]:
+    """A model as the graph level emits it, by modelled costs, and its weights."""
+    # On the device "meta" convolutions do not keep channels last.
+    program = exported(name, batch, "cpu")
+    module = program.graph_module
+    constants = {n: t.detach() for n, t in held_tensors(program).items()}
+    network = imported_network(module, constants)
+    result = optimize_network(network.graph, target("h200"), limits=LIMITS["auto"])
+    return emitted_network(network, result.graph, module, constants), constants
 
 
 def exported(name: str, batch: int, device: str = "meta") -> torch.export.ExportedProgram:

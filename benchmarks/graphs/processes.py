@@ -54,8 +54,11 @@ def rows_in_processes(
                 process.kill()
                 process.join()
                 why = "out of time" if is_late else f"ended with {process.exitcode}"
-                failure = {"model": key[0], "batch": key[1], "failure": why}
-                done(json.loads(path.read_text("utf-8")) if path.exists() else failure)
+                row = {"model": key[0], "batch": key[1], "failure": why}
+                if path.exists():
+                    row |= json.loads(path.read_text("utf-8"))
+                # A row that is whole has times, and no failure.
+                done({k: v for k, v in row.items() if k != "failure" or "times_us" not in row})
                 del running[key]
             if is_late:
                 for name, batch in waiting:
@@ -69,9 +72,12 @@ def _measure(key: tuple[str, int], path: Path, options: Json) -> None:
     from benchmarks.peers.autotuning_turns import tune_in_turns
     from mirage_py.runtime.base.atomic import write_text
 
+    def stage(seconds: Json) -> None:
+        write_text(path, json.dumps({"seconds": seconds}))
+
     tune_in_turns()
     try:
-        row = measured_row(*key, **options)
+        row = measured_row(*key, stage=stage, **options)
     # One model of many: the others go on, and the table says what happened.
     except Exception as error:  # noqa: BLE001
         words = (str(error).splitlines() or [""])[0]

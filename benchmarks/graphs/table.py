@@ -41,7 +41,9 @@ def measured_table(rows: Sequence[Json]) -> str:
     ratios = []
     for row in rows:
         if "failure" in row:
-            lines.append(f"| {row['model']} | {row['batch']} | {row['failure']} | | | | | |")
+            reached = ", ".join(f"{n} {s} s" for n, s in row.get("seconds", {}).items())
+            words = "; ".join(filter(None, (row["failure"], reached)))
+            lines.append(f"| {row['model']} | {row['batch']} | {words} | | | | | |")
             continue
         times = row["times_us"]
         best = min(times[p] for p in PEERS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.networks.ir.graph import Graph
+from mirage_py.search.networks.compositions import compositions
 from mirage_py.search.networks.costs import LibraryCall, NetworkCosts
 from mirage_py.search.networks.egraph import EGraph
 from mirage_py.search.networks.extraction.extract import extract
@@ -85,17 +86,21 @@ def optimize_network(
     bounds, costs = limits or Limits(), NetworkCosts(target)
     folded = folding()
     given = by_rules(program) if substitutions is None else substitutions
-    rules = (*folded, *fewer_groups(), *(rule for rule in given if not rule.merges))
+    composed = compositions()
+    rules = (*folded, *composed, *fewer_groups(), *(rule for rule in given if not rule.merges))
     egraph = EGraph()
     add_program(egraph, program)
     found = Saturation(
         egraph, rules, bounds, should_stop, lambda graph: constant_classes(graph, program)
     )
     # Factors go into weights first: what is merged afterwards are products of these weights.
-    found.run(lambda rule: rule in folded)
-    network = problem_of(program, egraph, costs)
-    first = greedy(network.problem, should_stop)
-    found.apply_to(sibling_places(egraph, network.used(first), given))
+    # Siblings are of what comes out, and again of what compositions make of that: where these do
+    # not pay, the others are there.
+    for rules_of_stage in (folded, composed):
+        found.run(lambda rule, stage=rules_of_stage: rule in stage)  # type: ignore[misc]
+        network = problem_of(program, egraph, costs)
+        chosen = greedy(network.problem, should_stop)
+        found.apply_to(sibling_places(egraph, network.used(chosen), given))
     found.run()
     if measure is not None and not should_stop():
         costs = NetworkCosts(target, measure(library_calls(program, egraph, costs)))

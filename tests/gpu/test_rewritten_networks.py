@@ -90,3 +90,21 @@ def test_the_backend_captures_what_it_rewrites() -> None:
         for seed in range(5):
             image = _image(seed)
             _assert_close(compiled(image).clone(), model(image))
+
+
+def test_kernels_of_convolutions_pass_their_check() -> None:
+    from mirage_py.dynamo.networks.convolution_times import Check
+    from mirage_py.search.networks.convolution_tiles import ranked_tiles
+    from mirage_py.targets import target
+    from mirage_py.ugraph.ir.convolution import FusedConvolution
+
+    for spec in (
+        FusedConvolution(1, 44, 28, 28, 44, (5, 5), padding=(2, 2), relu_before=True, has_bias=True,
+                         has_residual=True, pitch=132, offset=44),
+        FusedConvolution(2, 128, 14, 14, 128, (3, 3), (2, 2), (1, 1), groups=32, has_bias=True,
+                         relu_after=True),
+        FusedConvolution(1, 1024, 7, 7, 256, (1, 1), has_bias=True, relu_after=True),
+    ):  # fmt: skip
+        check = Check(spec, 0)
+        for tiles in ranked_tiles(spec, target("h200"), 4):
+            assert not check.fault(tiles)

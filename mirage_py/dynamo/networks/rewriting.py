@@ -6,15 +6,17 @@ and the reason is logged.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
 from mirage_py.dynamo.networks.operator_times import measurement_for
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.errors import UnsupportedError
@@ -40,12 +42,15 @@ _BUDGET_S = {"auto": 30.0, "full": 300.0}
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """``module`` is the given one where nothing was found; ``why`` says so."""
+    """``module`` is the given one where nothing was found; ``why`` says so. ``kernels`` says which
+    operators are kernels of ours.
+    """
 
     module: GraphModule
     result: NetworkResult | None = None
     evidence: NetworkEvidence | None = None
     why: str = ""
+    kernels: tuple[str, ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -55,8 +60,8 @@ class Rewriting:
     def lines(self) -> list[str]:
         """What was found, and what was checked."""
         if self.result is None:
-            return [self.why]
-        found = list(report_lines(self.result, self.evidence))
+            return [*self.kernels, *([self.why] if self.why else [])]
+        found = [*report_lines(self.result, self.evidence), *self.kernels]
         return [*found, self.why] if self.why else found
 
 
@@ -91,6 +96,50 @@ def rewritten(
 
 
 def _rewritten(
+    module: GraphModule,
+    target: Target,
+    effort: str,
+    constants: Mapping[str, torch.Tensor],
+    min_gain: float,
+    seed: int,
+    should_stop: Callable[[], bool],
+) -> Rewriting:
+    found = _substituted(module, target, effort, constants, min_gain, seed, should_stop)
+    device = _device(module)
+    if effort != "full" or device.type != "cuda":
+        return found
+    new = found.module
+    if not found.is_changed:
+        new = GraphModule(module, copy.deepcopy(module.graph))
+    lines = _kernels(new, constants, target, device)
+    if not lines:
+        return found
+    why = "" if found.is_changed else found.why
+    return replace(found, module=new, why="", kernels=(*((why,) if why else ()), *lines))
+
+
+def _kernels(
+    module: GraphModule,
+    constants: Mapping[str, torch.Tensor],
+    target: Target,
+    device: torch.device,
+) -> tuple[str, ...]:
+    """Kernels of ours in the place of convolutions where these are faster on this GPU."""
+    from mirage_py.dynamo.networks.convolution_times import convolution_times
+
+    places = matches(module, constants)
+    times = convolution_times([m.spec for m in places], target, device)
+    chosen = {s: t.tiles for s, t in times.items() if t.pays and t.tiles is not None}
+    count = with_kernels(module, places, chosen)
+    if not count:
+        return ()
+    ours = sum(times[m.spec].us for m in places if m.spec in chosen)
+    library = sum(times[m.spec].library_us for m in places if m.spec in chosen)
+    what = f"{count} of {len(places)} convolutions are kernels of ours with what is around them"
+    return (f"{what}: {ours:.0f} us, {library:.0f} us by the library, each timed alone",)
+
+
+def _substituted(
     module: GraphModule,
     target: Target,
     effort: str,

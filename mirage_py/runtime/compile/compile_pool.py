@@ -95,6 +95,16 @@ class CompilePool:
         self.executor.map(emitted(), on_reply=reply_of, stop=stop, timeout_s=self._timeout_s)
         return [work.outcomes[number] for number in range(len(plans))]
 
+    def compile_sources(
+        self,
+        sources: Sequence[KernelSource],
+        capability: int,
+    ) -> list[CompileOutcome]:
+        """``compile`` of kernels that are of no plan, on this machine."""
+        tasks = (_task(source, capability) for source in sources)
+        replies = self.executor.map(tasks, timeout_s=self._timeout_s)
+        return [_outcome(reply) for reply in replies]
+
     def close(self) -> None:
         """Stop the workers, or leave them warm for the next pool."""
         if self.executor.is_here:

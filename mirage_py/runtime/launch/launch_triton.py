@@ -27,11 +27,16 @@ def triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int) 
 
     Raises CompileError where the GPU does not take it, or the assembler has spoilt it.
     """
+    return source_launcher(KernelSource.of(kernel, aligned), index)
+
+
+def source_launcher(kernel: KernelSource, index: int) -> Launcher:
+    """``triton_launcher`` of what the compiler sees of a kernel."""
     import torch
     from triton import knobs
 
     major, minor = torch.cuda.get_device_capability(index)
-    compiled = checked_handle(KernelSource.of(kernel, aligned), 10 * major + minor)
+    compiled = checked_handle(kernel, 10 * major + minor)
     with torch.cuda.device(index):
         try:
             compiled[(1, 1, 1)]  # loads it
@@ -40,7 +45,7 @@ def triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int) 
                 f"the GPU does not take it: {error}",
                 where=kernel.name,
                 why=f"it asks for {compiled.metadata.shared} bytes of shared memory a block "
-                f"and {kernel.options.num_warps} warps",
+                f"and {kernel.num_warps} warps",
                 repair="choose a plan with smaller tiles or fewer stages",
             ) from error
     start, fixed = _direct(compiled)

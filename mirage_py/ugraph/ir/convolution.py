@@ -1,10 +1,14 @@
-"""What a library convolution computes: the axes of its tensors, and how windows lie on them."""
+"""Convolutions: what a library computes, as axes of its tensors and windows on them; and one with
+what stands around it as a kernel of ours, with its tiles.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
+from typing import Any
 
 from mirage_py.errors import FormatError, ValidationError
 
@@ -139,3 +143,126 @@ def _is_sound(found: Convolution) -> bool:
     same = all(len(n) == found.rank for n in numbers) and 1 <= found.rank <= 3
     positive = found.groups >= 1 and min(*found.counts, *found.stride, *found.dilation) >= 1
     return same and positive
+
+
+@dataclass(frozen=True, slots=True)
+class FusedConvolution:
+    """``relu(conv2d(relu(x), w) + bias + residual)``, with each but the convolution left out where
+    it is not wanted. ``inputs`` and ``results`` are channels, of all groups; ``dtype`` is of all
+    tensors, sums are float32. Places of the image are ``pitch`` elements apart, more than its
+    channels where it is a slice of another one, and its channels begin ``offset`` elements behind a
+    place of that; the same holds for the residual. 0 is what a tensor of its own has.
+    """
+
+    batch: int
+    inputs: int
+    height: int
+    width: int
+    results: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    dtype: str = "bf16"
+    relu_before: bool = False
+    has_bias: bool = False
+    has_residual: bool = False
+    relu_after: bool = False
+    pitch: int = 0
+    offset: int = 0
+    residual_pitch: int = 0
+    residual_offset: int = 0
+
+    @property
+    def apart(self) -> int:
+        """Elements between a place of the image and the next one."""
+        return self.pitch or self.inputs
+
+    @property
+    def residual_apart(self) -> int:
+        """Elements between a place of the residual and the next one."""
+        return self.residual_pitch or self.results
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the result."""
+        return self._count(self.height, 0)
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the result."""
+        return self._count(self.width, 1)
+
+    @property
+    def places(self) -> int:
+        """Places of the result in all samples."""
+        return self.batch * self.out_height * self.out_width
+
+    @property
+    def is_plain_product(self) -> bool:
+        """Whether each place reads the one element at it."""
+        one = (1, 1)
+        return self.kernel == self.stride == one and self.padding == (0, 0)
+
+    @property
+    def result_shape(self) -> tuple[int, int, int, int]:
+        """The shape of the result, channels second."""
+        return (self.batch, self.results, self.out_height, self.out_width)
+
+    def _count(self, size: int, axis: int) -> int:
+        reach = self.dilation[axis] * (self.kernel[axis] - 1)
+        return (size + 2 * self.padding[axis] - reach - 1) // self.stride[axis] + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionTiles:
+    """How a block works: ``rows`` x ``columns`` of a pack, ``depth`` pairs a step."""
+
+    rows: int
+    columns: int
+    depth: int
+    pack: int = 1
+    splits: int = 1
+    num_warps: int = 4
+    stages: int = 4
+
+    def packs(self, spec: FusedConvolution) -> int:
+        """How many products there are."""
+        return spec.groups // self.pack
+
+    def channels(self, spec: FusedConvolution) -> tuple[int, int]:
+        """Channels of the image and of the result in a pack."""
+        packs = self.packs(spec)
+        return spec.inputs // packs, spec.results // packs
+
+    def steps(self, spec: FusedConvolution) -> int:
+        """Steps of the loop over all pairs."""
+        inside, _ = self.channels(spec)
+        return -(-prod(spec.kernel) * inside // self.depth)
+
+    def tiles(self, spec: FusedConvolution) -> tuple[int, int]:
+        """Tiles of a pack along rows and columns."""
+        _, outside = self.channels(spec)
+        return -(-spec.places // self.rows), -(-outside // self.columns)
+
+    def blocks(self, spec: FusedConvolution) -> int:
+        """Blocks of a launch."""
+        return prod(self.tiles(spec)) * self.packs(spec) * self.splits
+
+    def packed_shape(self, spec: FusedConvolution) -> tuple[int, int, int]:
+        """The shape of the packed weight."""
+        inside, outside = self.channels(spec)
+        return self.packs(spec), prod(spec.kernel) * inside, outside
+
+
+def plan_text(spec: FusedConvolution, tiles: ConvolutionTiles) -> str:
+    """Convolution and tiles as text, which ``read_plan`` reads."""
+    return json.dumps([asdict(spec), asdict(tiles)])
+
+
+def read_plan(text: str) -> tuple[FusedConvolution, ConvolutionTiles]:
+    """What ``plan_text`` gave."""
+    spec, tiles = json.loads(text)
+    numbers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in spec.items()}
+    return FusedConvolution(**numbers), ConvolutionTiles(**tiles)

@@ -1,0 +1,327 @@
+"""Convolutions of an ATen graph with what stands around them, as kernels of ours.
+
+A convolution by a constant weight takes in constants and a tensor that are added to it, a relu
+after, and a relu before it. Nothing is decided here: ``matches`` says what could be one kernel,
+``with_kernels`` puts kernels where tiles were chosen.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mirage_py.dynamo.networks.convolution_op import convolution_operator
+from mirage_py.runtime.launch.fused_convolution import packed_weight
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution, plan_text
+
+_aten = torch.ops.aten
+_TYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A convolution that could be a kernel: ``last`` is the node that its result replaces."""
+
+    spec: FusedConvolution
+    image: Node
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    residual: Node | None
+    last: Node
+
+
+def matches(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> list[Match]:
+    """What could be kernels, no node in two of them; ``constants`` are the placeholders' tensors
+    that are weights. Relus and terms are moved to where kernels take them.
+    """
+    known = _Constants(module, constants)
+    _move_relus(module)
+    _flatten_splits(module)
+    _move_splits(module, known)
+    module.graph.lint()
+    found: list[Match] = []
+    taken: set[Node] = set()
+    for node in module.graph.find_nodes(
+        op="call_function", target=_aten.convolution.default, sort=True
+    ):
+        match = _match(node, known, taken)
+        if match is not None:
+            found.append(match)
+    return found
+
+
+def with_kernels(
+    module: GraphModule,
+    found: Sequence[Match],
+    tiles: Mapping[FusedConvolution, ConvolutionTiles],
+) -> int:
+    """Put kernels in the place of the matches that have tiles; how many."""
+    target = convolution_operator()
+    count = 0
+    # By where they stand: the image of one may be the result of another.
+    replaced: dict[Node, Node] = {}
+    for match in found:
+        chosen = tiles.get(match.spec)
+        if chosen is None:
+            continue
+        packed = packed_weight(match.spec, chosen, match.weight)
+        with module.graph.inserting_before(match.last):
+            weight = _held(module, f"packed_weight{count}", packed)
+            bias = None
+            if match.bias is not None:
+                bias = _held(module, f"kernel_bias{count}", match.bias)
+            image = replaced.get(match.image, match.image)
+            residual = match.residual
+            residual = None if residual is None else replaced.get(residual, residual)
+            text = plan_text(match.spec, chosen)
+            new = module.graph.call_function(target, (image, weight, bias, residual, text))
+        new.meta["val"] = match.last.meta["val"]
+        match.last.replace_all_uses_with(new)
+        replaced[match.last] = new
+        count += 1
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return count
+
+
+def _held(module: GraphModule, name: str, tensor: torch.Tensor) -> Node:
+    while hasattr(module, name):
+        name += "_"
+    module.register_buffer(name, tensor)
+    return module.graph.get_attr(name)
+
+
+class _Constants:
+    """Tensors of a graph that do not change."""
+
+    def __init__(self, module: GraphModule, given: Mapping[str, torch.Tensor]) -> None:
+        self.module, self._given = module, given
+
+    def of(self, node: Any) -> torch.Tensor | None:
+        """The tensor of a node, where it is a constant."""
+        if not isinstance(node, Node):
+            return None
+        if node.op == "placeholder":
+            return self._given.get(str(node.target), self._given.get(node.name))
+        if node.op != "get_attr":
+            return None
+        value: Any = self.module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return value.detach() if isinstance(value, torch.Tensor) else None
+
+    def of_channels(self, node: Any, result: torch.Tensor) -> torch.Tensor | None:
+        """A constant that is one number a channel of an image, as a vector."""
+        value = self.of(node)
+        if value is None or value.dtype != result.dtype:
+            return None
+        wide = (1,) * (4 - value.dim()) + tuple(value.shape)
+        channels = result.shape[1]
+        return value.reshape(channels) if wide == (1, channels, 1, 1) else None
+
+
+def _is(node: Any, target: Any) -> bool:
+    return isinstance(node, Node) and node.op == "call_function" and node.target == target
+
+
+def _only_user(node: Node) -> Node | None:
+    users = list(node.users)
+    return users[0] if len(users) == 1 else None
+
+
+def _is_sum(node: Any) -> bool:
+    return _is(node, _aten.add.Tensor) and len(node.args) == 2 and not node.kwargs
+
+
+def _move_relus(module: GraphModule) -> None:
+    """A relu of a relu is one; one of a concatenation is one of each part, which made the part."""
+    graph = module.graph
+    node: Node
+    for node in list(graph.find_nodes(op="call_function", target=_aten.relu.default)):
+        whole: Any = node.args[0]
+        if _is(whole, _aten.relu.default):
+            node.replace_all_uses_with(whole)
+            graph.erase_node(node)
+            continue
+        if not _is(whole, _aten.cat.default) or _only_user(whole) is not node:
+            continue
+        with graph.inserting_before(whole):
+            parts = []
+            for part in whole.args[0]:
+                is_done = _is(part, _aten.relu.default)
+                new = part if is_done else graph.call_function(_aten.relu.default, (part,))
+                new.meta.setdefault("val", part.meta["val"])
+                parts.append(new)
+        whole.update_arg(0, parts)
+        node.replace_all_uses_with(whole)
+        graph.erase_node(node)
+
+
+def _flatten_splits(module: GraphModule) -> None:
+    """A piece that is split again, and that nothing else reads, is several pieces."""
+    target = _aten.split_with_sizes.default
+    inner: Any
+    for inner in module.graph.find_nodes(op="call_function", target=target):
+        piece = inner.args[0]
+        if not _is(piece, operator.getitem) or list(piece.users) != [inner]:
+            continue
+        outer = piece.args[0]
+        if not _is(outer, target):
+            continue
+        if [*outer.args[2:], 0][0] != [*inner.args[2:], 0][0]:
+            continue
+        place, more = piece.args[1], list(inner.args[1])
+        for other in list(outer.users):
+            if other.args[1] > place:
+                other.update_arg(1, other.args[1] + len(more) - 1)
+        sizes = list(outer.args[1])
+        outer.update_arg(1, [*sizes[:place], *more, *sizes[place + 1 :]])
+        for part in list(inner.users):
+            part.update_arg(0, outer)
+            part.update_arg(1, part.args[1] + place)
+        module.graph.erase_node(inner)
+        module.graph.erase_node(piece)
+
+
+def _move_splits(module: GraphModule, known: _Constants) -> None:
+    """What is done to each piece of a convolution's channels is done to all, before the split."""
+    target = _aten.split_with_sizes.default
+    split: Any
+    for split in module.graph.find_nodes(op="call_function", target=target):
+        arguments: tuple[Any, ...] = (*split.args, 0)
+        whole, sizes, axis = arguments[:3]
+        pieces: list[Any] = sorted(split.users, key=lambda n: n.args[1])
+        if not isinstance(whole, Node) or not _is(whole, _aten.convolution.default):
+            continue
+        if axis != 1 or len(pieces) != len(sizes):
+            continue
+        if list(whole.users) != [split]:
+            continue
+        _move_terms(module, known, whole, split, pieces)
+
+
+def _move_terms(
+    module: GraphModule, known: _Constants, whole: Node, split: Node, pieces: Sequence[Node]
+) -> None:
+    sums = [_only_user(piece) for piece in pieces]
+    terms = [
+        known.of_channels(s.args[1], piece.meta["val"])
+        if s is not None and _is_sum(s) and s.args[0] is piece
+        else None
+        for s, piece in zip(sums, pieces, strict=True)
+    ]
+    if any(t is None for t in terms):
+        return
+    graph = module.graph
+    relus = [_only_user(s) for s in sums if s is not None]
+    all_relus = all(_is(r, _aten.relu.default) for r in relus)
+    with graph.inserting_before(split):
+        term = torch.cat([t for t in terms if t is not None])[:, None, None]
+        held = _held(module, f"terms_{split.name}", term)
+        held.meta["val"] = term
+        new = graph.call_function(_aten.add.Tensor, (whole, held))
+        new.meta["val"] = whole.meta["val"]
+        if all_relus:
+            new = graph.call_function(_aten.relu.default, (new,))
+            new.meta["val"] = whole.meta["val"]
+    split.update_arg(0, new)
+    for piece, old in zip(pieces, relus if all_relus else sums, strict=True):
+        assert old is not None
+        old.replace_all_uses_with(piece)
+    graph.eliminate_dead_code()
+
+
+def _match(node: Node, known: _Constants, taken: set[Node]) -> Match | None:
+    arguments: tuple[Any, ...] = node.args
+    image, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
+    assert isinstance(image, Node)
+    w, b = known.of(weight), known.of(bias)
+    x, y = image.meta["val"], node.meta["val"]
+    is_taken = w is not None and not transposed and x.dim() == 4 and x.dtype in _TYPES
+    if not is_taken or (bias is not None and b is None) or w.dtype != x.dtype:  # type: ignore[union-attr]
+        return None
+    assert w is not None
+    if not y.is_contiguous(memory_format=torch.channels_last):
+        return None
+    residual: Node | None = None
+    last, relu_after = node, False
+    inside: list[Node] = []
+    for user in _chain(node):
+        if user in taken:
+            break
+        if _is(user, _aten.relu.default):
+            last, relu_after = user, True
+            inside.append(user)
+            break
+        other: Any = user.args[1] if user.args[0] is last else user.args[0]
+        term = known.of_channels(other, y)
+        if term is not None and residual is None:
+            b = term if b is None else (b.double() + term.double()).to(term.dtype)
+        elif residual is None and _is_like(other, y) and other is not last:
+            residual = other
+        else:
+            break
+        last = user
+        inside.append(user)
+    before = _is(image, _aten.relu.default) and not _is_sum_or_convolution(image.args[0])
+    if before:
+        (image,) = image.args
+        assert isinstance(image, Node)
+    lies = _lies(image.meta["val"])
+    if lies is None:
+        return None
+    residual_lies = (0, 0) if residual is None else _lies(residual.meta["val"]) or (0, 0)
+    kernel = tuple(w.shape[2:])
+    spec = FusedConvolution(
+        x.shape[0], x.shape[1], x.shape[2], x.shape[3], w.shape[0],
+        (int(kernel[0]), int(kernel[1])), _pair(stride), _pair(padding), _pair(dilation), groups,
+        _TYPES[x.dtype], before, b is not None, residual is not None, relu_after,
+        *lies, *residual_lies,
+    )  # fmt: skip
+    taken.update(inside)
+    return Match(spec, image, w, b, residual, last)
+
+
+def _chain(node: Node) -> Iterator[Node]:
+    """Sums and a relu that are the only ones to read what is before them."""
+    at = _only_user(node)
+    while at is not None and (_is_sum(at) or _is(at, _aten.relu.default)):
+        yield at
+        at = _only_user(at)
+
+
+def _is_sum_or_convolution(node: Any) -> bool:
+    """Whether a relu of it is probably its own kernel's."""
+    return _is(node, _aten.convolution.default) or _is_sum(node)
+
+
+def _is_like(node: Any, result: torch.Tensor) -> bool:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return (
+        isinstance(value, torch.Tensor)
+        and value.shape == result.shape
+        and value.dtype == result.dtype
+    )
+
+
+def _lies(image: torch.Tensor) -> tuple[int, int] | None:
+    """How far apart places are, and where channels begin in them, of a slice of the channels of an
+    image; zeros where it is whole, None where channels are not last.
+    """
+    if image.is_contiguous(memory_format=torch.channels_last):
+        return 0, 0
+    high, wide = image.shape[2:]
+    apart = image.stride(3) if wide > 1 else image.stride(2)
+    if image.stride() != (high * wide * apart, 1, wide * apart, apart):
+        return None
+    return int(apart), int(image.storage_offset() % apart)
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    first, *rest = values
+    return int(first), int(rest[0] if rest else first)

@@ -1,0 +1,266 @@
+"""Tiles of fused convolutions on this GPU: compiled, checked, timed beside the library, cached.
+
+CACHE/operators/KEY.json    {convolution: tiles, microseconds of the kernel and of the library}
+
+A kernel is checked on small whole numbers, of which every sum is exact: its result has to be bit by
+bit what float64 gives, rounded once, so that one product too few or too many is seen, and nothing
+outside of the result may have changed. On normal numbers it may not be further off than rounding
+explains. The library's time is cuDNN's, and what a fused elementwise kernel after it would take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mirage_py.errors import MirageError
+from mirage_py.runtime.base.atomic import write_text
+from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.base.private_folder import private_folder
+from mirage_py.runtime.compile.compile_pool import CompilePool
+from mirage_py.runtime.launch.fused_convolution import (
+    fused_convolution_runner,
+    kernel_source,
+    packed_weight,
+)
+from mirage_py.runtime.store.cache import toolchain
+from mirage_py.runtime.timing.timing import time_interleaved
+from mirage_py.search.model.baseline_model import fused_us
+from mirage_py.search.networks.convolution_tiles import ranked_tiles
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
+
+log = logging.getLogger("mirage_py.dynamo")
+
+_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+_CANDIDATES = 6
+_REPS, _SETS = 7, 4
+# Of the largest result, on normal numbers; sums of whole numbers are held to all bits.
+_NEAR = 0.02
+# Inputs of whole numbers, before one of normal numbers; elements around a result.
+_EXACT, _GUARD = 2, 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The fastest kernel of a convolution; ``why`` there is none."""
+
+    tiles: ConvolutionTiles | None
+    us: float
+    library_us: float
+    why: str = ""
+
+    @property
+    def pays(self) -> bool:
+        """Whether the kernel is faster than the library."""
+        return self.tiles is not None and self.us < self.library_us
+
+
+def convolution_times(
+    specs: Sequence[FusedConvolution],
+    target: Target,
+    device: torch.device,
+    *,
+    workers: int | None = None,
+) -> dict[FusedConvolution, Timed]:
+    """Each convolution's fastest kernel."""
+    path = _path(device)
+    known = _read(path)
+    missing = [s for s in dict.fromkeys(specs) if _key(s) not in known]
+    wanted = {s: ranked_tiles(s, target, _CANDIDATES) for s in missing}
+    major, minor = torch.cuda.get_device_capability(device)
+    sources = [kernel_source(s, t) for s, tiles in wanted.items() for t in tiles]
+    with CompilePool(workers) as pool:
+        pool.compile_sources(sources, 10 * major + minor)
+    index = torch.empty(0, device=device).device.index
+    with _disable_current_modes(), torch.no_grad():
+        for spec, tiles in wanted.items():
+            known[_key(spec)] = _timed(spec, tiles, target, index)
+    if missing:
+        with contextlib.suppress(OSError):
+            content = {key: asdict(row) for key, row in known.items()}
+            write_text(path, json.dumps(content, indent=0) + "\n")
+    return {s: known[_key(s)] for s in specs}
+
+
+def _timed(
+    spec: FusedConvolution, candidates: Sequence[ConvolutionTiles], target: Target, index: int
+) -> Timed:
+    entries: dict[str, Callable[[int], Any]] = {}
+    sets = [_Operands(spec, index, seed, exact=False) for seed in range(_SETS)]
+    check = Check(spec, index)
+    dropped: list[str] = []
+    for number, tiles in enumerate(candidates):
+        try:
+            run = fused_convolution_runner(spec, tiles, index)
+            why = check.fault(tiles)
+        except MirageError as error:
+            dropped.append(f"{tiles}: {error}")
+            continue
+        if why:
+            dropped.append(f"{tiles}: {why}")
+            continue
+        packed = [packed_weight(spec, tiles, o.weight) for o in sets]
+
+        def ours(n: int, run: Any = run, packed: Any = packed) -> Any:
+            return run(sets[n].x, packed[n], sets[n].bias, sets[n].residual)
+
+        entries[str(number)] = ours
+    for line in dropped:
+        log.warning("graph level: a kernel of %s is not used: %s", spec, line)
+    entries["library"] = lambda n: sets[n].convolved()
+    if spec.is_plain_product and spec.groups == 1:
+        entries["product"] = lambda n: sets[n].product()
+    times = time_interleaved(entries, _SETS, reps=_REPS)
+    ran = {n: t.median_us for n, t in times.items() if t.ran}
+    theirs = [ran.pop(name, float("inf")) for name in ("library", "product")]
+    library_us = min(theirs) + _around_us(spec, target)
+    if not ran:
+        return Timed(None, float("inf"), library_us, "; ".join(dropped) or "none ran")
+    best = min(ran, key=lambda n: ran[n])
+    return Timed(candidates[int(best)], ran[best], library_us)
+
+
+class Check:
+    """Inputs of a convolution with what comes out, for all kernels of it."""
+
+    def __init__(self, spec: FusedConvolution, index: int) -> None:
+        self._spec, self._index = spec, index
+        drawn = [_Operands(spec, index, seed, exact=seed < _EXACT) for seed in range(_EXACT + 1)]
+        self._cases = [(given, given.exact_result()) for given in drawn]
+
+    def fault(self, tiles: ConvolutionTiles) -> str:
+        """What is wrong with a kernel's results on this GPU; nothing where it is right."""
+        spec = self._spec
+        run = fused_convolution_runner(spec, tiles, self._index)
+        for number, (given, want) in enumerate(self._cases):
+            packed = packed_weight(spec, tiles, given.weight)
+            try:
+                rooms = [_Guarded(spec, want) for _ in range(2)]
+                for room in rooms:
+                    run(given.x, packed, given.bias, given.residual, room.result)
+                torch.cuda.synchronize()
+            except Exception as error:
+                require_gpu(str(spec), error)
+                raise
+            first, again = (room.result for room in rooms)
+            if not all(room.guards_hold() for room in rooms):
+                return "it writes outside of the result"
+            if not torch.equal(first, again):
+                return "two calls differ"
+            if number < _EXACT and not torch.equal(first, want.to(first.dtype)):
+                return "sums of whole numbers differ"
+            off = float((first.double() - want).abs().max() / want.abs().max().clamp(min=1e-30))
+            if not off <= _NEAR:
+                return f"off by {off:.2g} of the largest result"
+        return ""
+
+
+class _Guarded:
+    """Memory for a result with nothing in it that is a number, and as much around it."""
+
+    def __init__(self, spec: FusedConvolution, like: torch.Tensor) -> None:
+        count, kind = like.numel(), _TYPES[spec.dtype]
+        self._all = torch.full((count + 2 * _GUARD,), float("nan"), dtype=kind, device=like.device)
+        shape = spec.result_shape
+        inner = self._all[_GUARD : _GUARD + count].view(shape[0], shape[2], shape[3], shape[1])
+        self.result = inner.permute(0, 3, 1, 2)
+
+    def guards_hold(self) -> bool:
+        """Whether nothing was written before and after the result."""
+        return bool(self._all[:_GUARD].isnan().all() & self._all[-_GUARD:].isnan().all())
+
+
+class _Operands:
+    """Inputs of a convolution; ``exact``: whole numbers, none of them 0, small enough for sums."""
+
+    def __init__(self, spec: FusedConvolution, index: int, seed: int, *, exact: bool) -> None:
+        self.spec = spec
+        generator = torch.Generator(f"cuda:{index}").manual_seed(seed)
+        kind = _TYPES[spec.dtype]
+
+        def drawn(*shape: int) -> torch.Tensor:
+            if not exact:
+                made = torch.randn(shape, device=f"cuda:{index}", generator=generator)
+                return made.to(kind)
+            made = torch.randint(1, 4, shape, device=f"cuda:{index}", generator=generator)
+            sign = torch.randint(0, 2, shape, device=f"cuda:{index}", generator=generator)
+            return (made * (2 * sign - 1)).to(kind)
+
+        def image(high: int, wide: int, channels: int, apart: int, offset: int) -> torch.Tensor:
+            whole = drawn(spec.batch, high, wide, max(apart, offset + channels))
+            return whole.permute(0, 3, 1, 2)[:, offset : offset + channels]
+
+        self.x = image(spec.height, spec.width, spec.inputs, spec.apart, spec.offset)
+        self.weight = drawn(spec.results, spec.inputs // spec.groups, *spec.kernel).contiguous(
+            memory_format=torch.channels_last
+        )
+        self.bias = drawn(spec.results) if spec.has_bias else None
+        residual = (spec.residual_apart, spec.residual_offset)
+        high, wide = spec.out_height, spec.out_width
+        self.residual = image(high, wide, spec.results, *residual) if spec.has_residual else None
+
+    def convolved(self) -> torch.Tensor:
+        """The convolution alone, by the library."""
+        s = self.spec
+        return torch.nn.functional.conv2d(
+            self.x, self.weight, None, s.stride, s.padding, s.dilation, s.groups
+        )
+
+    def product(self) -> torch.Tensor:
+        """The convolution as a product, where each place reads one element."""
+        places = self.x.permute(0, 2, 3, 1).reshape(-1, self.spec.inputs)
+        return places @ self.weight.reshape(self.spec.results, -1).t()
+
+    def exact_result(self) -> torch.Tensor:
+        """The result in float64."""
+        s, x = self.spec, self.x.double()
+        x = x.relu() if s.relu_before else x
+        result = torch.nn.functional.conv2d(
+            x, self.weight.double(), None, s.stride, s.padding, s.dilation, s.groups
+        )
+        if self.bias is not None:
+            result = result + self.bias.double()[:, None, None]
+        if self.residual is not None:
+            result = result + self.residual.double()
+        return result.relu() if s.relu_after else result
+
+
+def _around_us(spec: FusedConvolution, target: Target) -> float:
+    """What an elementwise kernel takes for what is around the convolution."""
+    image = 2.0 * spec.batch * spec.height * spec.width * spec.inputs
+    result = 2.0 * spec.places * spec.results
+    total = fused_us(2 * image, 0.0, target) if spec.relu_before else 0.0
+    # Products take it in themselves.
+    if not spec.is_plain_product and (spec.has_bias or spec.has_residual or spec.relu_after):
+        total += fused_us((2 + spec.has_residual) * result, 0.0, target)
+    return total
+
+
+def _key(spec: FusedConvolution) -> str:
+    return json.dumps(asdict(spec))
+
+
+def _read(path: Path) -> dict[str, Timed]:
+    try:
+        rows: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        for row in rows.values():
+            row["tiles"] = None if row["tiles"] is None else ConvolutionTiles(**row["tiles"])
+        return {key: Timed(**row) for key, row in rows.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _path(device: torch.device) -> Path:
+    content = [torch.cuda.get_device_name(device), torch.__version__, sorted(toolchain().items())]
+    key = hashlib.sha256(json.dumps(["convolutions", *content]).encode()).hexdigest()[:32]
+    return private_folder("operators") / f"{key}.json"

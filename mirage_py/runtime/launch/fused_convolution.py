@@ -1,0 +1,189 @@
+"""Fused convolutions on the GPU: the weight packed for them, their memory, their launch.
+
+Counters of blocks that share a tile are zero before and after a launch. Launches on one stream take
+turns with theirs; a launch that is captured has counters of its own, as graphs that were captured
+on one stream may run side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution, pointer_types
+from mirage_py.runtime.compile.compile import POINTER_ALIGNMENT_BYTES, KernelSource
+from mirage_py.runtime.launch.launch_triton import source_launcher
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
+
+if TYPE_CHECKING:
+    import torch
+
+# (image, packed weight, bias, residual, memory of the result or None) -> result
+Runner = Callable[..., "torch.Tensor"]
+# Counters of all captured launches of a process, on each GPU.
+_COUNTERS = 1 << 20
+
+
+def kernel_source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSource:
+    """What the compiler sees of the kernel. Raises ScheduleError where the tiles do not fit."""
+    text = emit_fused_convolution(spec, tiles)
+    return KernelSource(NAME, text, pointer_types(spec, tiles), tiles.num_warps)
+
+
+def packed_weight(
+    spec: FusedConvolution, tiles: ConvolutionTiles, weight: torch.Tensor
+) -> torch.Tensor:
+    """A weight [results, channels of a group, rows, columns] as the kernel reads it: zeros where a
+    result of a pack does not read a channel of the pack.
+    """
+    packs, pack = tiles.packs(spec), tiles.pack
+    outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
+    wide = weight.new_zeros(packs, pack, outside, pack, inside, *spec.kernel)
+    each = weight.reshape(packs, pack, outside, inside, *spec.kernel)
+    for n in range(pack):
+        wide[:, n, :, n] = each[:, n]
+    whole = wide.reshape(packs, pack * outside, pack * inside, *spec.kernel)
+    return whole.permute(0, 3, 4, 2, 1).reshape(tiles.packed_shape(spec)).contiguous()
+
+
+def dense_weight(
+    spec: FusedConvolution, tiles: ConvolutionTiles, packed: torch.Tensor
+) -> torch.Tensor:
+    """The weight of a convolution of so many groups as there are packs."""
+    packs = tiles.packs(spec)
+    inside, outside = tiles.channels(spec)
+    apart = packed.reshape(packs, *spec.kernel, inside, outside).permute(0, 4, 3, 1, 2)
+    return apart.reshape(packs * outside, inside, *spec.kernel)
+
+
+def reference(
+    spec: FusedConvolution,
+    tiles: ConvolutionTiles,
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+) -> torch.Tensor:
+    """What the kernel computes, by torch; in float32 where there is no GPU."""
+    import torch
+
+    kind, result = x.dtype, x.float()
+    if spec.relu_before:
+        result = result.relu()
+    weight = dense_weight(spec, tiles, packed).float()
+    result = torch.nn.functional.conv2d(
+        result, weight, None, spec.stride, spec.padding, spec.dilation, tiles.packs(spec)
+    )
+    if bias is not None:
+        result = result + bias.float()[:, None, None]
+    if residual is not None:
+        result = result + residual.float()
+    if spec.relu_after:
+        result = result.relu()
+    return result.to(kind).contiguous(memory_format=torch.channels_last)
+
+
+def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
+    """Memory for a result, channels last."""
+    import torch
+
+    return torch.empty(
+        spec.result_shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+
+
+@functools.cache
+def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionTiles, index: int) -> Runner:
+    """The kernel on a GPU, on torch's current stream. Raises CompileError."""
+    import torch
+
+    launch = source_launcher(kernel_source(spec, tiles), index)
+    blocks = tiles.blocks(spec)
+    shared = blocks // tiles.splits
+    sums = blocks * tiles.rows * tiles.columns
+
+    def run(
+        x: torch.Tensor,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        result = new_result(spec, x) if out is None else out
+        image, at = laid_out(x, spec.apart, spec.offset)
+        held = [image]
+        pointers = [at, packed.data_ptr()]
+        if bias is not None:
+            pointers.append(bias.data_ptr())
+        if residual is not None:
+            more, at = laid_out(residual, spec.residual_apart, spec.residual_offset)
+            held.append(more)
+            pointers.append(at)
+        pointers.append(result.data_ptr())
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        if tiles.splits > 1:
+            held.append(torch.empty(sums, dtype=torch.float32, device=x.device))
+            held.append(_counters(index, shared, stream))
+            pointers += [t.data_ptr() for t in held[-2:]]
+        launch(blocks, stream, pointers)
+        return result
+
+    return run
+
+
+def laid_out(x: torch.Tensor, apart: int, offset: int) -> tuple[torch.Tensor, int]:
+    """An image as the kernel reads it, a copy where it lies otherwise, and the address of the place
+    that its first channel is ``offset`` elements behind.
+    """
+    samples, channels, high, wide = x.shape
+    wanted = (high * wide * apart, 1, wide * apart, apart)
+    lies = all(n == 1 or s == w for n, s, w in zip(x.shape, x.stride(), wanted, strict=True))
+    before = offset * x.element_size()
+    if not lies or (x.data_ptr() - before) % POINTER_ALIGNMENT_BYTES:
+        room = x.new_empty(samples, high, wide, apart).permute(0, 3, 1, 2)
+        x = room[:, offset : offset + channels].copy_(x)
+    return x, x.data_ptr() - before
+
+
+class _Counters:
+    """Zeros on a GPU, of which each captured launch takes some for good."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self.all = torch.zeros(_COUNTERS, dtype=torch.int32, device=f"cuda:{index}")
+        torch.cuda.synchronize(index)  # every stream may use them from now on
+        self.taken = 0
+        self.of_streams: dict[tuple[int, int], torch.Tensor] = {}
+
+    def take(self, count: int) -> torch.Tensor:
+        """So many that nobody has; made on the spot where there are no more."""
+        import torch
+
+        if self.taken + count > _COUNTERS:
+            return torch.zeros(count, dtype=torch.int32, device=self.all.device)
+        found = self.all[self.taken : self.taken + count]
+        self.taken += -(-count // POINTER_ALIGNMENT_BYTES) * POINTER_ALIGNMENT_BYTES
+        return found
+
+
+_COUNTERS_OF: dict[int, _Counters] = {}
+
+
+def _counters(index: int, count: int, stream: int) -> torch.Tensor:
+    import torch
+
+    is_captured = torch.cuda.is_current_stream_capturing()
+    if index not in _COUNTERS_OF:
+        if is_captured:
+            # Nothing was launched before: they are made, and made zero, in the graph.
+            return torch.zeros(count, dtype=torch.int32, device=f"cuda:{index}")
+        _COUNTERS_OF[index] = _Counters(index)
+    counters = _COUNTERS_OF[index]
+    if is_captured:
+        return counters.take(count)
+    key = stream, count
+    if key not in counters.of_streams:
+        counters.of_streams[key] = counters.take(count)
+    return counters.of_streams[key]

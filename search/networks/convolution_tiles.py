@@ -1,0 +1,102 @@
+"""Tiles of fused convolutions for a target, those that the model says take the least time first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
+
+_ROWS, _COLUMNS, _DEPTHS = (16, 32, 64, 128), (16, 32, 64, 128, 256), (32, 64, 128)
+_SPLITS = (1, 2, 3, 4, 6, 8)
+# Channels of several groups as one product.
+_NARROWEST, _WIDEST_PACK = 16, 128
+# Bytes and products of a block in a nanosecond, and what a step waits for at least: of the L2, with
+# its loads in flight. By hand for Hopper; what is timed decides.
+_BYTES_NS, _FLOPS_NS, _LATENCY_NS = 60.0, 3500.0, 400.0
+_BLOCK_NS, _MEETING_NS = 900.0, 1300.0
+_RESERVED_BYTES = 4096
+_MAX_RESIDENT = 6
+_REGISTERS_OF_SUM = 96
+
+
+def ranked_tiles(spec: FusedConvolution, target: Target, count: int) -> list[ConvolutionTiles]:
+    """The best so many, of which not all differ in the depth of a step alone."""
+    ranked = sorted(_all(spec, target), key=lambda t: modelled_ns(spec, t, target))
+    found: list[ConvolutionTiles] = []
+    shapes: dict[tuple[int, ...], int] = {}
+    for tiles in ranked:
+        shape = (tiles.rows, tiles.columns, tiles.pack)
+        if shapes.get(shape, 0) < 2:
+            shapes[shape] = shapes.get(shape, 0) + 1
+            found.append(tiles)
+        if len(found) == count:
+            break
+    return found
+
+
+def modelled_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target) -> float:
+    """The time of a launch by a coarse model: waves of blocks, and in each the steps of a block."""
+    blocks = tiles.blocks(spec)
+    steps = -(-tiles.steps(spec) // tiles.splits)
+    step_bytes = (tiles.rows + tiles.columns) * tiles.depth * 2
+    smem = step_bytes * (tiles.stages - 1) + _RESERVED_BYTES
+    threads = 32 * tiles.num_warps
+    resident = min(target.smem_per_block_bytes // smem, 2048 // threads, _MAX_RESIDENT)
+    on_each = -(-blocks // target.sms)
+    at_once = max(1, min(resident, on_each))
+    flops = 2.0 * tiles.rows * tiles.columns * tiles.depth
+    step_ns = max(
+        at_once * step_bytes / _BYTES_NS,
+        at_once * flops / _FLOPS_NS,
+        _LATENCY_NS / (tiles.stages - 1),
+    )
+    result_ns = at_once * tiles.rows * tiles.columns * 2 * (1 + spec.has_residual) / _BYTES_NS
+    meeting = 0.0
+    if tiles.splits > 1:
+        summed = 4.0 * tiles.rows * tiles.columns * (tiles.splits + 1)
+        meeting = _MEETING_NS + at_once * summed / _BYTES_NS
+    return -(-on_each // at_once) * (steps * step_ns + _BLOCK_NS + result_ns + meeting)
+
+
+def _all(spec: FusedConvolution, target: Target) -> Iterator[ConvolutionTiles]:
+    for pack in _packs(spec):
+        whole = ConvolutionTiles(16, 16, 32, pack)
+        inside, outside = whole.channels(spec)
+        # What takes place by place fetches nothing beyond a tap in a step.
+        depths = [d for d in _DEPTHS if inside >= d and inside % d == 0] or [32, 64]
+        for rows, columns, depth in product(_ROWS, _COLUMNS, depths):
+            if columns > max(16, 2 * outside - 1) or rows > max(16, 2 * spec.places - 1):
+                continue
+            if rows * columns > _REGISTERS_OF_SUM * 256:
+                continue
+            warps = 8 if rows * columns >= 128 * 128 else 4
+            steps = ConvolutionTiles(rows, columns, depth, pack).steps(spec)
+            for splits in _SPLITS:
+                if splits > 1 and steps < 4 * splits:
+                    continue
+                stages = max(2, min(5, -(-steps // splits) + 1))
+                while stages > 2 and _smem(rows, columns, depth, stages) > _room(target):
+                    stages -= 1
+                if _smem(rows, columns, depth, stages) <= _room(target):
+                    yield ConvolutionTiles(rows, columns, depth, pack, splits, warps, stages)
+
+
+def _smem(rows: int, columns: int, depth: int, stages: int) -> int:
+    return (rows + columns) * depth * 2 * stages
+
+
+def _room(target: Target) -> int:
+    return target.smem_per_block_bytes - _RESERVED_BYTES
+
+
+def _packs(spec: FusedConvolution) -> Iterator[int]:
+    """How many groups are one product."""
+    for pack in range(1, spec.groups + 1):
+        if spec.groups % pack:
+            continue
+        channels = (spec.inputs // spec.groups * pack, spec.results // spec.groups * pack)
+        fills = min(channels) >= _NARROWEST or pack == spec.groups
+        if pack == 1 or (fills and max(channels) <= _WIDEST_PACK):
+            yield pack

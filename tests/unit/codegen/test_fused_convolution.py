@@ -1,0 +1,126 @@
+"""Fused convolutions in Triton's interpreter: whole numbers, of which every sum is exact."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mirage_py.codegen.triton.fused_convolution import emit_fused_convolution
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.convolution import (
+    ConvolutionTiles,
+    FusedConvolution,
+    plan_text,
+    read_plan,
+)
+
+_SMALL = FusedConvolution(1, 16, 5, 5, 16, (3, 3), padding=(1, 1), dtype="f16")
+_TILES = ConvolutionTiles(16, 16, 16)
+# A whole tap a step and parts of taps; splits that share a tile, one of them without a step;
+# strides, dilations and uneven kernels; packs of groups; slices of channels; places beyond a tile.
+CASES = {
+    "taps": (replace(_SMALL, has_bias=True, relu_after=True), _TILES),
+    "splits": (
+        FusedConvolution(2, 16, 5, 4, 24, (3, 2), (2, 1), (1, 0), (1, 2), 1, "f16",
+                         relu_before=True, has_residual=True),
+        ConvolutionTiles(32, 16, 32, splits=4),
+    ),
+    "product": (
+        FusedConvolution(1, 12, 5, 5, 20, (1, 1), dtype="f16", has_bias=True, has_residual=True,
+                         relu_after=True, pitch=36, offset=12, residual_pitch=44,
+                         residual_offset=20),
+        ConvolutionTiles(16, 32, 16, splits=2),
+    ),
+    "groups": (
+        FusedConvolution(1, 32, 4, 4, 32, (3, 3), (2, 2), (1, 1), groups=4, dtype="f16"),
+        ConvolutionTiles(16, 16, 32, pack=2),
+    ),
+    "depthwise slice": (
+        FusedConvolution(1, 10, 5, 5, 10, (5, 5), padding=(2, 2), groups=10, dtype="f16",
+                         relu_before=True, pitch=24, offset=6),
+        ConvolutionTiles(16, 16, 16, pack=10),
+    ),
+}  # fmt: skip
+
+_INTERPRETED = """
+import sys
+import torch
+from mirage_py.codegen.triton.fused_convolution import *
+from mirage_py.ugraph.ir.convolution import *
+from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.cpu import interpreter_service
+from mirage_py.runtime.launch.fused_convolution import laid_out, new_result, packed_weight
+interpreter_service._mend_loop_bounds()
+torch.manual_seed(0)
+
+def drawn(*shape):
+    return torch.randint(1, 4, shape).half() * (2 * torch.randint(0, 2, shape) - 1)
+
+def image(spec, high, wide, channels, apart, offset):
+    whole = drawn(spec.batch, high, wide, max(apart, offset + channels)).permute(0, 3, 1, 2)
+    return whole, whole[:, offset : offset + channels]
+
+for text in sys.argv[1:]:
+    spec, tiles = read_plan(text)
+    held, x = image(spec, spec.height, spec.width, spec.inputs, spec.apart, spec.offset)
+    w = drawn(spec.results, spec.inputs // spec.groups, *spec.kernel)
+    want = torch.nn.functional.conv2d(
+        (x.relu() if spec.relu_before else x).double(), w.double(), None,
+        spec.stride, spec.padding, spec.dilation, spec.groups)
+    given = [held, packed_weight(spec, tiles, w)]
+    if spec.has_bias:
+        given.append(drawn(spec.results))
+        want = want + given[-1].double()[:, None, None]
+    if spec.has_residual:
+        more = (spec.results, spec.residual_apart, spec.residual_offset)
+        held, residual = image(spec, spec.out_height, spec.out_width, *more)
+        given.append(held)
+        want = want + residual.double()
+    if spec.relu_after:
+        want = want.relu()
+    result = new_result(spec, x).fill_(float("nan"))
+    arrived = torch.zeros(tiles.blocks(spec) // tiles.splits, dtype=torch.int32)
+    given.append(result)
+    if tiles.splits > 1:
+        sums = tiles.blocks(spec) * tiles.rows * tiles.columns
+        given += [torch.full((sums,), float("nan")), arrived]
+    kernel = getattr(load_module(emit_fused_convolution(spec, tiles), NAME), NAME)
+    kernel[(tiles.blocks(spec),)](*given)
+    assert torch.equal(result, want.half()), text
+    assert not arrived.any()
+print("done", len(sys.argv) - 1)
+"""
+
+
+def test_each_result_is_that_of_float64() -> None:
+    texts = [plan_text(spec, tiles) for spec, tiles in CASES.values()]
+    assert all(read_plan(t) == case for t, case in zip(texts, CASES.values(), strict=True))
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERPRETED, *texts],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == f"done {len(CASES)}", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("spec", "tiles", "why"),
+    [
+        (_SMALL, replace(_TILES, rows=24), "no powers of two"),
+        (replace(_SMALL, groups=4), replace(_TILES, pack=3), "packs of 3"),
+        (replace(_SMALL, dtype="f32"), _TILES, "f32"),
+        (replace(_SMALL, height=1 << 14, width=1 << 13), _TILES, "32 bits"),
+        (replace(_SMALL, height=1, width=1, padding=(0, 0)), _TILES, "no window"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    spec: FusedConvolution, tiles: ConvolutionTiles, why: str
+) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        emit_fused_convolution(spec, tiles)

@@ -1,0 +1,97 @@
+"""Convolutions as kernels in an ATen graph: what they take in, and that values stay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
+from mirage_py.search.networks.convolution_tiles import ranked_tiles
+from mirage_py.targets import target
+
+F = nn.functional
+H200 = target("h200")
+
+
+def _weights(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).to(torch.bfloat16)
+
+
+class Network(nn.Module):
+    """Siblings as one convolution whose pieces have terms and relus, a slice that is read by a
+    grouped one, a residual sum, a relu that only a convolution reads, a sum of two convolutions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.siblings = _weights(28, 8, 1, 1)
+        self.terms = _weights(12, 1, 1), _weights(16, 1, 1)
+        self.grouped, self.bias = _weights(12, 3, 3, 3), _weights(12)
+        self.one, self.two = _weights(8, 12, 3, 3), _weights(8, 16, 1, 1)
+        self.last = _weights(8, 16, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outer = F.conv2d(x, self.siblings).split([12, 16], 1)
+        left, right = (F.relu(part + term) for part, term in zip(outer, self.terms, strict=True))
+        left = F.relu(F.conv2d(left, self.grouped, self.bias, padding=1, groups=4) + left)
+        both = F.conv2d(left, self.one, padding=1) + F.conv2d(right, self.two)
+        whole = F.relu(torch.cat([F.relu(both), x], 1))
+        return F.conv2d(F.relu(whole.sigmoid()), self.last, stride=2)
+
+
+def _traced(x: torch.Tensor) -> tuple[GraphModule, nn.Module]:
+    model = Network()
+    return make_fx(model, tracing_mode="fake", _allow_non_fake_inputs=True)(x), model
+
+
+@pytest.fixture(scope="module")
+def image() -> torch.Tensor:
+    torch.manual_seed(1)
+    return _weights(2, 8, 7, 7).contiguous(memory_format=torch.channels_last)
+
+
+def _with_kernels(image: torch.Tensor) -> tuple[GraphModule, nn.Module, list[Match], int]:
+    module, model = _traced(image)
+    found = matches(module, {})
+    count = with_kernels(module, found, {m.spec: ranked_tiles(m.spec, H200, 3)[-1] for m in found})
+    return module, model, found, count
+
+
+def test_values_stay_and_little_is_left_around_the_kernels(image: torch.Tensor) -> None:
+    module, model, found, count = _with_kernels(image)
+    want, got = model(image), module(image)
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.25)
+    assert got.stride() == want.stride()
+    assert count == len(found) == 5
+    left = [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
+    assert "aten.convolution.default" not in left
+    assert "aten.add.Tensor" not in left
+    assert left.count("aten.relu.default") == 1  # of x, which no kernel made
+
+
+def test_what_is_around_a_convolution_is_in_its_kernel(image: torch.Tensor) -> None:
+    _, _, found, _ = _with_kernels(image)
+    siblings, grouped, one, two, last = (m.spec for m in found)
+    assert (siblings.has_bias, siblings.relu_after) == (True, True)
+    assert (grouped.pitch, grouped.offset, grouped.groups) == (28, 0, 4)
+    assert (grouped.has_bias, grouped.has_residual, grouped.residual_pitch) == (True, True, 28)
+    assert (one.has_residual, one.relu_after) == (True, True)
+    assert (two.has_residual, two.pitch, two.offset) == (False, 28, 12)
+    assert (last.relu_before, last.stride) == (True, (2, 2))
+
+
+def test_what_changes_or_lies_otherwise_is_left(image: torch.Tensor) -> None:
+    weight = _weights(4, 8, 3, 3)
+    plain = image.contiguous()
+    for fn, given in (
+        (F.conv2d, (image, weight)),
+        (F.conv2d, (plain, weight)),
+        (lambda x, w: F.conv2d(x.float(), w.float()), (image, weight)),
+    ):
+        module = make_fx(fn, tracing_mode="fake")(*given)
+        constants = {} if given[0] is image else {"w_1": weight}
+        assert not matches(module, constants)
