@@ -33,9 +33,10 @@ def rows_in_processes(
     ``measured_row``.
     """
     spawn = multiprocessing.get_context("spawn")
-    # Inductor's own compile workers share the cores.
+    # Compile workers, Inductor's and ours, share the cores.
     threads = max(1, (os.cpu_count() or 1) // workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
+    os.environ["MIRAGE_PY_WORKERS"] = str(threads)
     end = time.monotonic() + seconds
     waiting = list(keys)
     running: dict[tuple[str, int], tuple[Any, Path]] = {}
