@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
@@ -18,6 +18,7 @@ from mirage_py.codegen.cuda.layout.fragments import (
     Shape,
     fragments,
 )
+from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
 from mirage_py.errors import ScheduleError
@@ -49,6 +50,18 @@ class MmaPartition:
         """The nodes that hold the operands, and the layouts in which these are wanted."""
         left, right = facts.root(self.left), facts.root(self.right)
         return (left, self.fragments.left), (right, self.fragments.right)
+
+
+def beside_codes(
+    facts: BlockAnalysis, staged: Mapping[int, Staged], mmas: Iterable[MmaPartition]
+) -> dict[int, Staged]:
+    """The tiles that are multiplied by codes: a warp's lanes read several of their panels."""
+    operands = (n for plan in mmas if plan.has_codes for n, _ in plan.sides(facts))
+    return {
+        n: replace(staged[n], tile=replace(staged[n].tile, panels_flip=True))
+        for n in operands
+        if n in staged
+    }
 
 
 def partition_mma(

@@ -20,17 +20,21 @@ Interned = Callable[[str, str], str]
 PANEL_BYTES = 128
 PIECE_BYTES = 16
 TILE_ALIGNMENT_BYTES = 1024
+# Rows flip the lowest bit first, so that neighbouring panels and rows differ.
+_PANEL_FLIPS = (1, 0, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
     """``columns`` are the bits of the contiguous dimension, ``rows`` those of all others, the
-    lowest first; ``element_bytes`` of each element.
+    lowest first; ``element_bytes`` of each element. ``panels_flip``: the number of a panel flips
+    bits of a piece's number, too, which TMA and tensor cores do not know.
     """
 
     columns: tuple[Bit, ...]
     rows: tuple[Bit, ...]
     element_bytes: int
+    panels_flip: bool = False
 
     @property
     def dim(self) -> str:
@@ -79,6 +83,13 @@ class SharedTile:
         first = (PANEL_BYTES // self.swizzle_bytes).bit_length() - 1
         return {bit: n for n, bit in enumerate(self.rows[first : first + count])}
 
+    def panel_places(self) -> dict[Bit, int]:
+        """Bits of the panel's number, and the bits of a piece's number that they flip."""
+        if not self.panels_flip or self.swizzle_bytes != PANEL_BYTES:
+            return {}
+        panels = self.columns[(PANEL_BYTES // self.element_bytes).bit_length() - 1 :]
+        return dict(zip(panels, _PANEL_FLIPS, strict=False))
+
     def offset(self, layouts: Mapping[str, Layout], interned: Interned) -> tuple[str, str, str]:
         """Three C texts whose sum is a byte's offset: what the thread adds, what registers add,
         and the swizzled piece of 16 bytes.
@@ -87,7 +98,7 @@ class SharedTile:
         from the first. ``interned`` names a constant of the thread.
         """
         first = next(iter(layouts.values()))
-        flips = self.swizzle_places()
+        swizzles = [self.swizzle_places(), self.panel_places()]
         low = PIECE_BYTES.bit_length() - 1
         high = low + (self.swizzle_bytes // PIECE_BYTES or 1).bit_length() - 1
         places = self.places()
@@ -98,9 +109,9 @@ class SharedTile:
             return [register_part(layout, chosen, v) for v, layout in layouts.items()]
 
         thread = interned("tile_at", thread_part(first, others))
-        mixed = [thread_part(first, pieces), thread_part(first, flips)]
+        mixed = [thread_part(first, bits) for bits in (pieces, *swizzles)]
         own = interned("piece_at", " ^ ".join(_grouped(t) for t in mixed if t != "0") or "0")
-        terms = [own, *registers(pieces), *registers(flips)]
+        terms = [own, *(part for bits in (pieces, *swizzles) for part in registers(bits))]
         piece = " ^ ".join(_grouped(t) for t in terms if t != "0")
         text = f"(({piece}) << {low})" if " " in piece else f"({piece} << {low})"
         return thread, added(*registers(others)), text if piece else "0"

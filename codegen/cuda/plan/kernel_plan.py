@@ -17,6 +17,7 @@ from mirage_py.codegen.cuda.cluster.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.layout.code_operands import PrivateTile, private_tiles
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
+from mirage_py.codegen.cuda.layout.mma_partitioning import beside_codes
 from mirage_py.codegen.cuda.layout.staging import Staged, received_loads, staged_bytes, staged_loads
 from mirage_py.codegen.cuda.plan.operand_sources import (
     OperandSources,
@@ -169,6 +170,8 @@ def plan_kernel(
     layouts = decided_layouts(facts, options)
     private = private_tiles(facts, layouts.own, depths)
     staged |= staged_bytes(facts, depths, private)
+    if not options.uses_tma:
+        staged |= beside_codes(facts, staged, layouts.mmas.values())
     if options.thread_graphs:
         layouts = replace(layouts, own_shifts=own_shifts(facts, layouts, staged))
     rows = {row.load: row for row in made.sums}
