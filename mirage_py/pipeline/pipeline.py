@@ -22,6 +22,7 @@ from mirage_py.arguments import check_type, path_of
 from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
+from mirage_py.pipeline.partition.memory_formats import channels_last
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
@@ -345,7 +346,9 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
     if is_searched_whole(program) and not by_library:
         return None
     normal = normalise(program, seed=seed)
-    found = None if is_searched_whole(normal) and not by_library else partition(normal)
+    found = None
+    if by_library or not is_searched_whole(normal):
+        found = channels_last(partition(normal))
     return found if found is not None and (len(found.parts) > 1 or by_library) else None
 
 

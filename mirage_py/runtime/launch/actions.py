@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING
 
 from mirage_py.runtime.base.emission import ZeroFill
@@ -12,8 +12,9 @@ from mirage_py.ugraph.ir.ugraph import LibraryCall
 if TYPE_CHECKING:
     import torch
 
-# What a step does: every tensor of the plan, and a stream, to a launch.
-Action = Callable[[Sequence["torch.Tensor"], int], None]
+# What a step does: every tensor of the plan, and a stream, to a launch. A library may put a tensor
+# of its own in the place of its result.
+Action = Callable[[MutableSequence["torch.Tensor"], int], None]
 
 
 def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Action:
@@ -25,9 +26,16 @@ def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Acti
             memory[zeroed].zero_()
 
         return zero
-    function = library.library_function(step.op, step.convolution)
     arguments = [place[name] for name in step.args]
     result = place[step.result]
+    if step.convolution is not None:
+        convolved = library.convolution_of(step.convolution)
+
+        def convolve(memory: MutableSequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+            memory[result] = convolved(*(memory[a] for a in arguments), memory[result])
+
+        return convolve
+    function = library.library_function(step.op)
 
     def call(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
         function(*(memory[a] for a in arguments), out=memory[result])
@@ -35,7 +43,7 @@ def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Acti
     return call
 
 
-def run_all(actions: Sequence[Action], memory: Sequence[torch.Tensor], stream: int) -> None:
+def run_all(actions: Sequence[Action], memory: MutableSequence[torch.Tensor], stream: int) -> None:
     """One after the other."""
     for action in actions:
         action(memory, stream)

@@ -145,15 +145,15 @@ class PlanRunner(CachedCalls):
 
         if between is None:
             between = [empty(t, device) for t in self.plan.ugraph.intermediates]
-        memory = (*inputs, *outputs, *between)
+        memory = [*inputs, *outputs, *between]
         index = device.index
         stream_of = stream_function()
         launches = self._launches.get(index) or self._prepare(index)
-        if index == torch.cuda.current_device():
-            run_all(launches, memory, stream_of(index))
-            return
         with torch.cuda.device(index):
             run_all(launches, memory, stream_of(index))
+            for held, wanted in zip(memory[len(inputs) :], outputs, strict=False):
+                if held is not wanted:
+                    wanted.copy_(held)
 
     def _prepare(self, index: int) -> tuple[Action, ...]:
         import torch

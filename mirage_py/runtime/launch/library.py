@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.launch.library_convolution import convolution_function
+from mirage_py.runtime.launch.library_convolution import convolution_of as convolution_of  # noqa: PLC0414
 from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.operators import named
 

@@ -12,19 +12,45 @@ if TYPE_CHECKING:
     import torch
 
 
+def convolution_of(spec: Convolution) -> Callable[..., torch.Tensor]:
+    """A function of input, weight and ``out`` that gives the tensor that holds the result: ``out``,
+    or one that the library made, which lies alike.
+    """
+    return partial(_result, spec)
+
+
 def convolution_function(spec: Convolution) -> Callable[..., Any]:
     """A function of input and weight that writes ``out``."""
-    return partial(_convolve, spec)
+
+    def write(x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor) -> None:
+        found = _result(spec, x, weight, out)
+        if found is not out:
+            out.copy_(found)
+
+    return write
 
 
-def _convolve(
-    spec: Convolution, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor
-) -> None:
+def _result(
+    spec: Convolution, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
     data, taps = _operands(spec, x, weight)
-    along = [str(n) for n in range(spec.rank)]
-    if spec.axes[2] == ("n", "go", *along) and _wrote_in_place(spec, data, taps, out):
-        return
-    out.copy_(convolved(spec, x, weight))
+    placed = _placed(spec, out)
+    if placed is not None and _wrote_in_place(spec, data, taps, placed):
+        return out
+    found = convolved(spec, x, weight)
+    if found.dtype == out.dtype and found.stride() == out.stride():
+        return found
+    return out.copy_(found)
+
+
+def _placed(spec: Convolution, out: torch.Tensor) -> torch.Tensor | None:
+    """The result with the axes of torch's convolution, where they are only in another order: with
+    channels last the library computes in that memory format.
+    """
+    wanted = ("n", "go", *(str(n) for n in range(spec.rank)))
+    if sorted(spec.axes[2]) != sorted(wanted):
+        return None
+    return out.permute([spec.axes[2].index(parts) for parts in wanted])
 
 
 def convolved(spec: Convolution, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -71,6 +97,7 @@ def _laid_out(
 
 def _called(spec: Convolution, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """torch's convolution; it pads alike on both sides, what is more behind is put there before."""
+    import torch
     import torch.nn.functional as F
 
     sizes, kernel, rank = x.shape[2:], weight.shape[2:], spec.rank
@@ -82,7 +109,14 @@ def _called(spec: Convolution, x: torch.Tensor, weight: torch.Tensor) -> torch.T
         # torch's output_padding, where it takes as much.
         most = map(max, spec.stride, spec.dilation)
         if all(0 <= e < m for e, m in zip(even, most, strict=True)):
-            result: torch.Tensor = function(
+            result: torch.Tensor
+            if _is_timed(spec, x):
+                result = torch.ops.aten.cudnn_convolution_transpose(
+                    x, weight, spec.padding, even, spec.stride, spec.dilation, spec.groups,
+                    True, True, torch.backends.cudnn.allow_tf32,
+                )  # fmt: skip
+                return result
+            result = function(
                 x, weight, None, spec.stride, spec.padding, even, spec.groups, spec.dilation
             )
             return result
@@ -119,12 +153,22 @@ def _wrote_in_place(
             strict=True,
         )
     )  # fmt: skip
-    usable = entry is not None and out.is_cuda and out.dtype == x.dtype and spec.rank > 1
-    if not usable or not even or spec.transposed or not torch.backends.cudnn.enabled:
+    usable = entry is not None and out.dtype == x.dtype and _is_timed(spec, x)
+    if not usable or not even or spec.transposed:
         return False
     entry(
-        x, weight, spec.padding, spec.stride, spec.dilation, spec.groups,
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        x, weight, spec.padding, spec.stride, spec.dilation, spec.groups, True, True,
         torch.backends.cudnn.allow_tf32, out=out,
     )  # fmt: skip
     return True
+
+
+def _is_timed(spec: Convolution, x: torch.Tensor) -> bool:
+    """Whether cuDNN is called past torch's own choice, to time its algorithms at the first call:
+    the shapes of a plan never change. Of deterministic ones, which torch keeps apart from those
+    that it takes without timing. Where no channels are summed torch has kernels of its own.
+    """
+    import torch
+
+    sums_channels = "c" in "".join(spec.axes[0])
+    return x.is_cuda and spec.rank > 1 and sums_channels and torch.backends.cudnn.enabled

@@ -38,11 +38,11 @@ def repeated(
                 return otherwise(inputs)
         if current() != index:
             return otherwise(inputs)
-        made = [make() for make in makers]
-        memory, stream = (*inputs, *made), stream_of(index)
+        memory, stream = [*inputs, *[make() for make in makers]], stream_of(index)
         for action in actions:
             action(memory, stream)
-        return made[0] if outputs == 1 else tuple(made[:outputs])
+        first = len(inputs)
+        return memory[first] if outputs == 1 else tuple(memory[first : first + outputs])
 
     if len(actions) > 1 or len(fresh) > 1:
         return several
@@ -54,9 +54,9 @@ def repeated(
                 return otherwise(inputs)
         if current() != index:
             return otherwise(inputs)
-        result = make()
-        action((*inputs, result), stream_of(index))
-        return result
+        memory = [*inputs, make()]
+        action(memory, stream_of(index))
+        return memory[-1]
 
     return one
 

@@ -7,7 +7,7 @@ variant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
@@ -115,8 +115,9 @@ class SizedRunner(CachedCalls):
         device, call = self._call(inputs)
         accepted = [e.accept(v, device) for e, v in zip(call.inputs, inputs, strict=True)]
         outputs = tuple(empty(t, device) for t in call.outputs)
-        memory = (*accepted, *outputs, *(empty(t, device) for t in call.between))
+        memory = [*accepted, *outputs, *(empty(t, device) for t in call.between)]
         self._run(call, memory, device)
+        outputs = tuple(memory[len(accepted) : len(accepted) + len(outputs)])
         return accepted, outputs[0] if len(outputs) == 1 else outputs, call, device
 
     def _call(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.device, SizedCall]:
@@ -128,7 +129,9 @@ class SizedRunner(CachedCalls):
         check_detached(inputs, call.inputs)
         return device, call
 
-    def _run(self, call: SizedCall, memory: Sequence[torch.Tensor], device: torch.device) -> None:
+    def _run(
+        self, call: SizedCall, memory: MutableSequence[torch.Tensor], device: torch.device
+    ) -> None:
         index = _index(device)
         actions = call.actions.get(index)
         if actions is None:
