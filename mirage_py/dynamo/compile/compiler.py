@@ -8,7 +8,7 @@ ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Induc
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from mirage_py.dynamo.compile.refusals import refusals
 from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
 from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
+from mirage_py.dynamo.regions.region_program import RefusedNodeError, TensorLayout, region_program
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
 from mirage_py.dynamo.regions.symbolic_sizes import SymbolicSizes, has_symbols, symbolic_sizes
 from mirage_py.dynamo.regions.writes import Write, count_together, in_place, put_writes, take_writes
@@ -34,7 +35,7 @@ from mirage_py.dynamo.serve.region_call import RegionCall, layouts_of
 from mirage_py.dynamo.serve.region_op import register
 from mirage_py.dynamo.serve.servers import server_for
 from mirage_py.dynamo.serve.service import Entry, RegionServer, Service
-from mirage_py.errors import LostGpuError, MirageWarning
+from mirage_py.errors import InputError, LostGpuError, MirageWarning, UnsupportedError
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.shapes.policy import STATIC, ShapePolicy
 from mirage_py.targets import Target
@@ -175,11 +176,16 @@ class GraphCompiler:
         self, name: str, module: GraphModule, writes: Sequence[Write], *, parts: bool
     ) -> Plan:
         """The graph cut anew, without nodes that turn out to be in no program, as long as there are
-        any: they cost themselves, and not the region that they stood in.
+        any: they cost themselves, and not the region that they stood in. So do products that are
+        read in parts where the program is too large, which is known before any search.
         """
         refused: dict[Node, Reason] = {}
+        unparted: dict[Node, None] = {}
         while True:
-            found, graphs = self._cut(name, module, writes, parts, refused)
+            found, graphs = self._cut(name, module, writes, parts, refused, unparted)
+            if large := self._too_large(found, graphs):
+                unparted.update(dict.fromkeys(large))
+                continue
             entries = self._entries(found.regions, graphs)
             new = refusals(found, graphs, entries)
             if not new:
@@ -194,6 +200,7 @@ class GraphCompiler:
         writes: Sequence[Write],
         parts: bool,
         refused: Mapping[Node, Reason],
+        unparted: Collection[Node],
     ) -> tuple[Cut, Sequence[RegionGraph]]:
         # Inductor may reuse what a forward graph leaves for a backward one.
         written = in_place(module.graph, writes) if name == "inference" else {}
@@ -207,6 +214,7 @@ class GraphCompiler:
             parts=parts,
             refused=refused,
             in_place=written,
+            unparted=unparted,
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
         if name == "inference" and self.options.chain != "off":
@@ -217,6 +225,17 @@ class GraphCompiler:
         """Whether Inductor chooses among kernels for what is left to it."""
         options = self.options
         return options.rest == "inductor" and bool(inductor_settings(options).get("max_autotune"))
+
+    def _too_large(self, found: Cut, graphs: Sequence[RegionGraph]) -> list[Node]:
+        """The products that are read in parts in regions which no program takes as a whole."""
+        takes: dict[str, bool] = {}
+        for region, graph in zip(found.regions, graphs, strict=True):
+            if region.products and graph.key not in takes:
+                values = [n.meta["val"] for n in graph.inputs]
+                with _disable_current_modes(), no_python_dispatcher():
+                    takes[graph.key] = _is_taken_whole(graph, layouts_of(values))
+        pairs = zip(found.regions, graphs, strict=True)
+        return [n for r, g in pairs if not takes.get(g.key, True) for n in r.products]
 
     def _entries(
         self, regions: Sequence[Region], graphs: Sequence[RegionGraph]
@@ -287,6 +306,17 @@ class GraphCompiler:
                 return compiled(*inputs)
 
         return run
+
+
+def _is_taken_whole(graph: RegionGraph, layouts: Sequence[TensorLayout | int]) -> bool:
+    """Whether there is a program, or a node without which there may be one."""
+    try:
+        region_program(graph.module, layouts)
+    except RefusedNodeError:
+        return True
+    except (UnsupportedError, InputError):
+        return False
+    return True
 
 
 def _saved_us(plan: Plan) -> float:

@@ -238,7 +238,11 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
     for step in sorted(steps):
         order += [e for e in steps[step] if _is_product(e)]
         others = {e.node: e for e in steps[step] if not _is_product(e)}
+        # What is written to caches stands with what the next products read, before its readers.
+        writes = [n for n in others if others[n].facts.kind == WRITE]
+        needed.update(dict.fromkeys(writes, 2 * step + 1))
         ends = [n for n in others if not any(e.node in others for e in readers[n])]
+        ends = list(dict.fromkeys([*writes, *ends]))
         ends.sort(key=lambda n: (-needed[n], others[n].facts.kind != LEFT))
         roots: list[Node] = []
         for _, together in groupby(ends, needed.__getitem__):

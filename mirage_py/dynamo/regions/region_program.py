@@ -156,7 +156,11 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
         order = results[-1].order
         with graph.inserting_before(output):
             permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
-        permuted.meta["val"] = node.meta["val"].permute(order)
+            permuted.meta["val"] = node.meta["val"].permute(order)
+            # What is written in place may be a tensor from outside, as values are.
+            if output_number in places:
+                permuted = graph.call_function(torch.ops.aten.clone.default, (permuted,))
+                permuted.meta["val"] = node.meta["val"].permute(order)
         nodes.append(permuted)
     output.args = (tuple(nodes),)
     lowering = Lowering(ProgramBuilder(REGION), REGION)

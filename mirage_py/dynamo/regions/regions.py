@@ -52,13 +52,14 @@ class Region:
     """Nodes that one program computes, in topological order, and what the model says of them.
 
     ``outputs`` are those whose values are needed outside. Times in microseconds: ``time_us`` as a
-    region, ``rest_us`` the same nodes outside.
+    region, ``rest_us`` the same nodes outside. ``products`` are those that are read in parts.
     """
 
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
     time_us: float
     rest_us: float
+    products: tuple[Node, ...] = ()
 
     @property
     def gain_us(self) -> float:
@@ -88,13 +89,15 @@ def cut(
     parts: bool = True,
     refused: Mapping[Node, Reason] | None = None,
     in_place: Collection[Node] = (),
+    unparted: Collection[Node] = (),
 ) -> Cut:
     """The cheapest cut over all orders tried; between equals the first. Without ``parts`` nothing
-    that a product made is read in parts (rotary positions) in its region; nodes that were
-    ``refused`` are in no region. The nodes ``in_place`` are written to inputs of the graph by the
-    region that makes what they write.
+    that a product made is read in parts (rotary positions) in its region, nor what the products
+    ``unparted`` made; nodes that were ``refused`` are in no region. The nodes ``in_place`` are
+    written to inputs of the graph by a region.
     """
-    how = _How(rest_fuses, rest_tunes, min_gain, Place.PARTS if parts else Place.SAME)
+    place = Place.PARTS if parts else Place.SAME
+    how = _How(rest_fuses, rest_tunes, min_gain, place, frozenset(unparted))
     found = _cut(
         graph, target, how, classify(graph, float64=float64, refused=refused, in_place=in_place)
     )
@@ -112,6 +115,7 @@ def cut(
         parts=parts,
         refused=refused,
         in_place=taken,
+        unparted=unparted,
     )
 
 
@@ -123,26 +127,27 @@ class _How:
     rest_tunes: bool
     min_gain: float
     place: Place
+    unparted: frozenset[Node]
 
 
 def _cut(graph: torch.fx.Graph, target: Target, how: _How, facts: Mapping[Node, Facts]) -> Cut:
     best: tuple[float, Cut] | None = None
     for flow in flows(graph, facts):
         costs = Costs(flow, target, how.rest_fuses, how.min_gain, how.rest_tunes)
-        cost, regions = _cheapest(flow, costs, how.place)
+        cost, regions = _cheapest(flow, costs, how)
         if best is None or cost < best[0] - 1e-9:
             best = cost, Cut(facts, tuple(e.node for e in flow.elements), regions)
     assert best is not None
     return best[1]
 
 
-def _cheapest(flow: Flow, costs: Costs, place: Place) -> tuple[float, tuple[Region, ...]]:
+def _cheapest(flow: Flow, costs: Costs, how: _How) -> tuple[float, tuple[Region, ...]]:
     """Dynamic programming over the places between elements: the cost, and the regions."""
     count = len(flow.elements)
     best = [0.0] + [inf] * count
     chosen: list[tuple[int, bool]] = [(0, False)] * (count + 1)
     for start in range(count):
-        for end, rest_us, region_us in _runs(flow, costs, start, place):
+        for end, rest_us, region_us in _runs(flow, costs, start, how):
             for cost, is_region in ((rest_us, False), (region_us, True)):
                 if best[start] + cost < best[end] - 1e-9:
                     best[end] = best[start] + cost
@@ -157,13 +162,13 @@ def _cheapest(flow: Flow, costs: Costs, place: Place) -> tuple[float, tuple[Regi
     return best[count], tuple(reversed(found))
 
 
-def _runs(flow: Flow, costs: Costs, start: int, place: Place) -> list[tuple[int, float, float]]:
+def _runs(flow: Flow, costs: Costs, start: int, how: _How) -> list[tuple[int, float, float]]:
     """Every run from a place: where it ends, its cost outside and as a region (infinity: none)."""
     first = flow.elements[start]
     if first.facts.kind == LEFT:
         return [(start + 1, 0.0, inf)]
     found = []
-    run = _Run(flow, start, place)
+    run = _Run(flow, start, how)
     plain = True
     for end in range(start + 1, len(flow.elements) + 1):
         element = flow.elements[end - 1]
@@ -195,7 +200,16 @@ def _region(flow: Flow, costs: Costs, start: int, end: int) -> Region:
         tuple(_result(e) for e in flow.outputs(start, end)),
         costs.region_us(start, end),
         rest[-1],
+        _parted(members),
     )
+
+
+def _parted(members: Sequence[Element]) -> tuple[Node, ...]:
+    """The products of a region in which something that it made is read in parts."""
+    inside = {e.node: e for e in members}
+    products = tuple(n for n, e in inside.items() if e.facts.kind == PRODUCT)
+    reads = (r for e in members for r in e.reads if r.source in inside)
+    return products if any(r.place == Place.PARTS for r in reads) else ()
 
 
 def _result(element: Element) -> Node:
@@ -223,12 +237,14 @@ class _Run:
     have the same rows, and columns that one grid goes over, where they stand side by side; and sums
     over rows stand apart from whatever works on one row. ``made`` says of each member that it is
     more than a copy of what is outside and no matmul is before it: products of many rows and
-    columns read none of these. ``place`` is where what a product of few rows made may be read.
+    columns read none of these. ``how.place`` is where what a product of few rows made may be read,
+    but for those that are ``how.unparted``.
     """
 
-    def __init__(self, flow: Flow, start: int, place: Place) -> None:
+    def __init__(self, flow: Flow, start: int, how: _How) -> None:
         self._flow = flow
-        self._place = place
+        self._how = how
+        self._may_part = True
         self._start = start
         self._weight = 0
         self._busy: dict[Node, bool] = {}
@@ -238,6 +254,7 @@ class _Run:
         self._rows: tuple[int, ...] | None = None
         self._columns: list[int] = []
         self._works: dict[bool, None] = {}
+        self._writes = False
         self._fits = True
 
     def add(self, element: Element) -> bool:
@@ -249,12 +266,16 @@ class _Run:
         """Whether its members hang together and kernels can write all that it leaves."""
         outputs = self._flow.outputs(self._start, end)
         floats = all(e.dtype is not None and e.dtype.is_floating_point for e in outputs)
-        # Products of one value are one kernel; other work the fallback fuses as well.
-        beside = self._rows is not None
+        # Products of one value are one kernel, and so is all that is written to caches with what
+        # shares an operand with it; other work the fallback fuses as well.
+        has_products = self._rows is not None
+        beside = has_products or self._writes
         if not floats or self._flow.pieces(self._start, end, beside=beside) != 1:
             return False
         # What is written whole and read in parts would be computed for both.
-        if any(e.node in self._in_parts for e in outputs) or (beside and self._has_others(end)):
+        if any(e.node in self._in_parts for e in outputs):
+            return False
+        if has_products and self._has_others(end):
             return False
         return self._weight <= MAX_WEIGHT or all(
             self._flow.weight_behind(e, self._start) <= MAX_WEIGHT for e in outputs
@@ -274,11 +295,10 @@ class _Run:
         node = element.node
         self._weight += element.facts.weight
         inside = [r for r in element.reads if r.source in self._busy]
-        # What is written belongs to the kernel that makes it, and is read by later ones.
-        if element.facts.kind == WRITE and not inside:
-            return False
+        # What is written is read by later kernels.
         if any(self._flow.writes(r.source) for r in inside):
             return False
+        self._writes = self._writes or element.facts.kind == WRITE
         busy = [r for r in inside if self._busy[r.source]]
         softmax = base_name(node) in _SOFTMAX
         waits = _is_product(element) or (element.facts.kind == REDUCTION and not softmax)
@@ -296,7 +316,8 @@ class _Run:
             return False
         # In parts a product of few rows is one for each part, and else it is computed twice.
         few = prod(self._rows or ()) <= MANY_ROWS
-        allowed = self._place if few else Place.SAME
+        self._may_part = self._may_part and node not in self._how.unparted
+        allowed = self._how.place if few and self._may_part else Place.SAME
         self._in_parts.update({r.source: None for r in busy if r.place == Place.PARTS})
         return self._weight <= _MAX_BESIDE and all(r.place <= allowed for r in busy)
 

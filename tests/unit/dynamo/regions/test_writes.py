@@ -7,7 +7,11 @@ from typing import Any
 
 import torch
 
+from mirage_py.dynamo.compile.compiler import GraphCompiler
+from mirage_py.dynamo.compile.decompositions import decompositions
 from mirage_py.dynamo.regions.writes import count_together, put_writes, take_writes
+from mirage_py.dynamo.serve.options import backend_options
+from mirage_py.targets import target
 
 Traced = Callable[..., torch.fx.GraphModule]
 
@@ -86,3 +90,56 @@ def test_a_graph_that_writes_to_nothing_stays_as_it_is(traced: Traced):
 def test_a_write_whose_result_is_read_stays(traced: Traced):
     module = traced(lambda x, cache: cache.copy_(x) + 1, torch.ones(3), torch.zeros(3))
     assert take_writes(module.graph) == ()
+
+
+def packed(
+    x: torch.Tensor, weight: torch.Tensor, angles: torch.Tensor, keys: torch.Tensor,
+    values: torch.Tensor, count: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """Queries, keys and values of a packed product; positions in six of eight columns of a head."""
+    q, k, v = (t.view(1, -1, 1, 8) for t in (x @ weight.t()).split([32, 16, 16], dim=-1))
+    cos, sin = angles.cos(), angles.sin()
+
+    def turned(t: torch.Tensor) -> torch.Tensor:
+        whole = t * torch.rsqrt(t.square().mean(-1, keepdim=True) + 1e-6)
+        first, rest = whole[..., :6], whole[..., 6:]
+        halves = torch.cat((-first[..., 3:], first[..., :3]), -1)
+        return torch.cat((first * cos + halves * sin, rest), -1)
+
+    place = torch.arange(1) + count
+    count.add_(1)
+    keys.index_copy_(2, place, turned(k))
+    values.index_copy_(2, place, v)
+    return torch.nn.functional.scaled_dot_product_attention(
+        turned(q), keys, values, enable_gqa=True
+    )
+
+
+def in_place(lines: list[str]) -> Callable[..., Any]:
+    """A backend whose graphs write to their inputs, as Inductor's do; what it logs."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    options = backend_options(None, {"rest": "eager", "on_cpu": "reference", "target": "h200"})
+    compiler = GraphCompiler(options, target("h200"))
+    compiler.lines = lines
+    return aot_autograd(
+        fw_compiler=lambda graph, inputs: compiler.compile("inference", graph, inputs),
+        decompositions=decompositions(),
+        keep_inference_input_mutations=True,
+    )
+
+
+def test_what_a_product_outside_made_is_written_by_one_region() -> None:
+    given = [torch.randn(1, 16), torch.randn(64, 16), torch.randn(6)]
+    caches = [torch.randn(1, 2, 12, 8) for _ in range(2)]
+    others = [c.clone() for c in caches]
+    want = packed(*given, *caches, torch.tensor(5))
+    lines: list[str] = []
+    with torch.no_grad():
+        fast = torch.compile(packed, backend=in_place(lines))
+        got = fast(*given, *others, torch.tensor(5))
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(others, caches)
+    (written,) = (line for line in lines if "index_copy" in line)
+    assert written.count("index_copy") == 2
+    assert " mm " not in written
