@@ -42,6 +42,7 @@ from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
+from mirage_py.runtime.process.thread_turns import short_turns
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.kernel_choices import KernelRanker
@@ -165,7 +166,8 @@ def _compiling(program: Program, request: Request) -> Iterator[Request]:
 
     against = compiling(program, request.baselines, request.effort)
     try:
-        yield replace(request, baselines=against)
+        with short_turns():
+            yield replace(request, baselines=against)
     finally:
         against.end()
 
