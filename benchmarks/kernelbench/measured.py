@@ -93,6 +93,9 @@ def measure(task: Task) -> Json:
 
     def note(stage: str) -> None:
         stages.enter(stage)
+        # Of counters, as how many plans have compiled, the first is enough.
+        if said and said[-1][1].split()[:1] == stage.split()[:1]:
+            return
         said.append((round(time.monotonic() - started, 1), stage))
         with (folder / f"{problem.key}-{task['dtype']}.stages").open("a", encoding="utf-8") as file:
             file.write(f"{said[-1][0]} {stage}\n")
@@ -166,8 +169,15 @@ def _beside_torch(problem: Problem, task: Task, dtype: torch.dtype, note: Note) 
             del candidates[name]
     note("KernelBench's check")
     row["correct"] = _correct(served, model, inputs, task["dtype"])
+    if not row["correct"]:
+        peers = {name: call for name, call in candidates.items() if name in task["peers"]}
+        row["correct_peers"] = {
+            name: _correct(call, model, inputs, task["dtype"]) for name, call in peers.items()
+        }
     row["served"] = str(served.dispatch_table()).strip().splitlines()[-1]
-    row |= _reported(served, inputs)
+    # A row is one without it, too.
+    with contextlib.suppress(Exception):
+        row |= _reported(served, inputs)
     note("timing")
     row["us"] = _microseconds(candidates, inputs)
     return row
