@@ -58,7 +58,8 @@ class GraphCompiler:
 
     ``server`` replaces what ``options`` and the device of the inputs would choose. ``plans`` are
     those of the graphs so far, and ``is_used`` says whether their regions serve, which a faster
-    graph without regions prevents. With ``shares_budget`` the regions of a graph share one budget.
+    graph without regions prevents; ``selections`` counts calls of ours beside regions. With
+    ``shares_budget`` the regions of a graph share one budget.
     """
 
     options: BackendOptions
@@ -68,6 +69,7 @@ class GraphCompiler:
     lines: list[str] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     is_used: bool = True
+    selections: int = 0
     shares_budget: bool = False
     chain: Chain = field(default_factory=Chain)
 

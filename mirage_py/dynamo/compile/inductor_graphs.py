@@ -30,6 +30,7 @@ from mirage_py.dynamo.regions.compared_values import keep_compared
 from mirage_py.dynamo.serve.fallback import eager_fallback, inductor_settings, left_to_torch
 from mirage_py.dynamo.whole_graph.benchmark import WholeGraphBenchmark
 from mirage_py.errors import LostGpuError, MirageWarning
+from mirage_py.runtime.selection.operator import put_selections
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -163,8 +164,10 @@ class _Attempt:
             raise _LeftToTorchError
         with self._as_before():
             fused = self._compiler.fused(name, settled(module, inputs))
-        if name == "inference" and fused is module:
-            raise _LeftToTorchError
+        if name == "inference":
+            self._compiler.selections += put_selections(fused)
+            if fused is module and not self._compiler.selections:
+                raise _LeftToTorchError
         with config.patch({**self._before, **self._settings}):
             device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), None)
             # As compile_fx has it, which a backward graph at its first call is not inside of.

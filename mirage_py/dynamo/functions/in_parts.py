@@ -209,6 +209,7 @@ def _counted(compiler: GraphCompiler, otherwise: Server) -> GraphServed:
         operators += sum(count for _, count, _ in left_alone(plan.cut))
         served = [(r, times) for r, times, e in plan.rows if e.served.kernel is not None]
         inside += sum(len(region.nodes) * times for region, times in served)
+    inside += compiler.selections
     if not inside or not compiler.is_used:
         return GraphServed(otherwise, operators)
     return GraphServed(Server.IN_PARTS, operators, inside)

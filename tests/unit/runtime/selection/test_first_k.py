@@ -1,0 +1,56 @@
+"""The first k elements of long rows beside torch.topk, in Triton's interpreter: a process that runs
+this file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import product
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule
+
+from mirage_py.runtime.selection import first_k as calls
+from mirage_py.runtime.selection.operator import put_selections
+
+
+def test_elements_in_order_and_their_places():
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, __file__], env=environment, check=False)
+    assert done.returncode == 0
+
+
+def test_calls_of_long_rows_on_a_gpu_are_replaced():
+    def replaced(shape, *given, device="cuda"):
+        graph = Graph()
+        x = graph.placeholder("x")
+        with FakeTensorMode():
+            x.meta["val"] = torch.empty(shape, device=device)
+        graph.output(graph.call_function(torch.ops.aten.topk.default, (x, *given)))
+        return put_selections(GraphModule({}, graph))
+
+    assert replaced((2, 50000), 10) == replaced((2, 50000), 10, 1, False) == 1
+    assert replaced((2, 50000), 10, 0) == replaced((2, 64), 10) == replaced((2, 50000), 100) == 0
+    assert replaced((2, 50000), 10, device="cpu") == 0
+
+
+def _check(dtype, largest):
+    x = torch.randn(2, 2, 1003).to(dtype)
+    x[0, 0, 5:9], x[0, 0, 3], x[0, 0, 7] = torch.inf, torch.nan, -torch.inf
+    x[1, 0, ::2], x[1, 0, 1::2], x[1, 1] = 0.0, -0.0, -torch.inf
+    values, places = calls.first_k(x, 7, largest=largest)
+    want = torch.topk(x, 7, -1, largest)[0]
+    assert torch.equal(values.nan_to_num(7.0), want.nan_to_num(7.0))
+    assert torch.equal(x.gather(-1, places).nan_to_num(7.0), want.nan_to_num(7.0))
+    assert all(len(set(row)) == 7 for row in places.view(-1, 7).tolist())
+    # Of equal ones those in front.
+    assert places[1, 1].tolist() == places[1, 0].tolist() == list(range(7))
+
+
+if __name__ == "__main__":
+    calls._BLOCK = 256
+    for chosen in product((torch.bfloat16, torch.float16, torch.float32), (True, False)):
+        _check(*chosen)
