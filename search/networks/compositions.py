@@ -8,7 +8,6 @@ By hand: the new weight is a product of both, or spread over the windows of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from mirage_py.search.networks.egraph import PatternNode
 from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
@@ -70,8 +69,12 @@ def _pooled(place: Place) -> Sequence[int] | None:
     counts_all = pool["count_padding"] or not any(pool["padding"])
     if pool["ceil"] or not counts_all or not _is_pointwise(place):
         return None
-    (mean,) = place.add("scale", [place.value("w")], factor=1.0 / prod(pool["kernel"]))
+    # The weight and zeros, whose mean is its share exactly, as no number that is rounded would be.
+    none, more = (0,) * weight.rank, [k - 1 for k in pool["kernel"]]
+    (padded,) = place.add("pad", [place.value("w")], before=none, after=(0, 0, *more))
+    axes = tuple(range(2, weight.rank))
+    (share,) = place.add("mean", [padded], axes=axes, keep=1)
     wide = (*weight.shape[:2], *pool["kernel"])
-    (whole,) = place.add("expand", [mean], shape=wide)
+    (whole,) = place.add("expand", [share], shape=wide)
     operands = [place.value("x"), whole]
     return place.add(place.operator(1), operands, stride=pool["stride"], padding=pool["padding"])
