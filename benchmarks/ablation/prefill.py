@@ -1,8 +1,10 @@
 """Causal attention of prompts with grouped heads: plans written down, beside torch's own kernels.
 
     python -m benchmarks.ablation.prefill -o OUT.json    # needs a GPU; about a minute on an H200
+    python -m benchmarks.ablation.prefill -o OUT.json --searched 20 --jobs 4 --cells 128x4096
 
-All of a cell take turns in one run; each is compared with float32 on three heads.
+With ``--searched`` a plan is searched for each cell, in so many seconds, in place of those. All of
+a cell take turns in one run; each is compared with float32 on three heads.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.ablation.prefill_plans import CELLS, GROUPS, HEADS, Cell, Variant, variants
+import mirage_py
+from benchmarks.ablation.prefill_plans import CELLS, GROUPS, HEADS, Cell, variants
 from benchmarks.peers.library_attention import prompt_peers
 from benchmarks.report.provenance import commit
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
@@ -33,27 +40,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every cell, and write and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    output = parser.parse_args(arguments).output
-    known = [(cell, variant, variant.plan(cell)) for cell in CELLS for variant in variants(cell)]
-    with CompilePool() as pool:
-        outcomes = pool.compile([plan for *_, plan in known], 90)
+    parser.add_argument("--cells", default="", help="head size x tokens (w window), with commas")
+    parser.add_argument("--searched", type=float, help="seconds of a search for each cell")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at a time, timed in turns")
+    asked = parser.parse_args(arguments)
+    names = [name for name in asked.cells.split(",") if name]
+    cells = [cell for cell in CELLS if not names or cell.name in names]
+    found = searched(cells, asked.searched, asked.jobs) if asked.searched else written_down(cells)
     rows = []
-    for cell in CELLS:
-        of_cell = [
-            (variant, PlanRunner(plan), outcome)
-            for (place, variant, plan), outcome in zip(known, outcomes, strict=True)
-            if place == cell and outcome.compiled
-        ]
-        rows.append(measured(cell, of_cell))
-        _print(rows[-1])
+    for row in found:
+        rows.append(row)
+        _print(row)
     document = {
-        "command": f"python -m benchmarks.ablation.prefill -o {output}",
+        "command": f"python -m benchmarks.ablation.prefill {' '.join(arguments or sys.argv[1:])}",
         "gpu": torch.cuda.get_device_name(),
         "commit": commit(),
         "rows": rows,
     }
-    output.write_text(text_of(document), encoding="utf-8")
+    asked.output.write_text(text_of(document), encoding="utf-8")
     return 0
+
+
+def written_down(cells: Sequence[Cell]) -> Iterator[Json]:
+    """The rows of cells with their variants."""
+    known = [(cell, variant, variant.plan(cell)) for cell in cells for variant in variants(cell)]
+    with CompilePool() as pool:
+        outcomes = pool.compile([plan for *_, plan in known], 90)
+    for cell in cells:
+        calls: dict[str, PlanRunner] = {}
+        facts: dict[str, Json] = {}
+        for (place, variant, plan), outcome in zip(known, outcomes, strict=True):
+            if place == cell and outcome.compiled:
+                calls[variant.name] = PlanRunner(plan)
+                facts[variant.name] = {
+                    "rows": variant.rows, "keys": variant.keys, **_facts_of(outcome)
+                }  # fmt: skip
+        yield measured(cell, calls, facts)
+
+
+def _facts_of(outcome: CompileOutcome) -> Json:
+    (found,) = outcome.facts
+    sizes = {"registers": found.registers, "spills": found.spills}
+    return {**sizes, "smem_bytes": found.smem_bytes}
+
+
+def searched(cells: Sequence[Cell], seconds: float, jobs: int) -> Iterator[Json]:
+    """The rows of cells with what a search finds for each."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        yield from pool.map(found_and_measured, cells, [seconds] * len(cells))
+
+
+def found_and_measured(cell: Cell, seconds: float) -> Json:
+    """The row of a cell whose plan is searched in this process."""
+    begin = time.monotonic()
+    result = mirage_py.optimize(cell.program, effort="quick", budget=seconds)
+    took = round(time.monotonic() - begin, 1)
+    if result.plan is None:
+        return {**measured(cell, {}, {}), "search_s": took, "served": str(result.served)}
+    facts = {"searched": {"options": [str(o) for o in result.plan.options]}}
+    row = measured(cell, {"searched": PlanRunner(result.plan)}, facts)
+    return {**row, "search_s": took, "served": str(result.served)}
 
 
 def text_of(document: Mapping[str, Any]) -> str:
@@ -69,22 +116,11 @@ def text_of(document: Mapping[str, Any]) -> str:
     return "\n".join(found) + "\n"
 
 
-def measured(cell: Cell, plans: Sequence[tuple[Variant, PlanRunner, CompileOutcome]]) -> Json:
+def measured(cell: Cell, plans: Mapping[str, PlanRunner], facts: Mapping[str, Json]) -> Json:
     """The row of a cell: its plans and its peers, the fastest first."""
     inputs = [_inputs(cell, seed) for seed in range(2 if cell.tokens >= 4096 else 6)]
-    calls: dict[str, Callable[..., Tensor]] = dict(prompt_peers(cell.window))
-    peers = list(calls)
-    facts: dict[str, Json] = {}
-    for variant, runner, outcome in plans:
-        (found,) = outcome.facts
-        calls[variant.name] = runner
-        facts[variant.name] = {
-            "rows": variant.rows,
-            "keys": variant.keys,
-            "registers": found.registers,
-            "spills": found.spills,
-            "smem_bytes": found.smem_bytes,
-        }
+    peers = prompt_peers(cell.window)
+    calls: dict[str, Callable[..., Tensor]] = {**peers, **plans}
     errors = {name: error(cell, call(*inputs[0]), *inputs[0]) for name, call in calls.items()}
     times = time_interleaved(
         {n: lambda i, call=call: call(*inputs[i]) for n, call in calls.items()},  # type: ignore[misc]

@@ -45,6 +45,11 @@ class Cell:
     window: int | None = None
 
     @property
+    def name(self) -> str:
+        """Head size and tokens, and the window if there is one."""
+        return f"{self.width}x{self.tokens}" + (f"w{self.window}" if self.window else "")
+
+    @property
     def program(self) -> Program:
         """The attention of a cell."""
         seen = "s <= t" if self.window is None else f"t - {self.window} < s <= t"
