@@ -67,10 +67,14 @@ def tasks(only: tuple[str, ...], layers: int | None, options: Json) -> dict[str,
 
 
 def run_on_gpus(
-    asked: dict[str, Json], document: Document, seconds: float | None, jobs: int
+    asked: dict[str, Json],
+    document: Document,
+    seconds: float | None,
+    jobs: int,
+    caches: Path | None,
 ) -> None:
     """Every row, batch 1 of all models first, each GPU so many at a time; what is not done in
-    ``seconds`` is named.
+    ``seconds`` is named. With ``caches``, a folder, rows share what is there, one start each.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     visible = gpus.visible()
@@ -95,8 +99,8 @@ def run_on_gpus(
     environment = dict.fromkeys(_SHARED, str(workers))
     prepare, service = "benchmarks.suite.row_worker:prepare", "measure"
     with contextlib.ExitStack() as held:
-        if jobs > 1:
-            folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        if jobs > 1 or caches is not None:
+            folder = caches or Path(held.enter_context(tempfile.TemporaryDirectory()))
             environment |= {name: str(folder / name.lower()) for name in CACHES}
             prepare, service = "benchmarks.whole_models.row:prepare", "measure_here"
         places = [gpu for gpu in visible for _ in range(jobs)]
@@ -133,6 +137,7 @@ def run_smoke(asked: dict[str, Json], document: Document) -> None:
 @click.option("--effort", type=click.Choice(["none", "quick", "full"]), default="full")
 @click.option("--trust", is_flag=True, help="Regions are used without a race of whole graphs.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Rows at a time on each GPU.")
+@click.option("--caches", type=click.Path(path_type=Path), help="Shared by rows, and kept.")
 @click.option("--peers", default=",".join(PEERS), help="Rivals besides eager, with commas.")
 @click.option("--seconds", type=float, help="Seconds for the whole run.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
@@ -148,6 +153,7 @@ def main(
     effort: str,
     trust: bool,
     jobs: int,
+    caches: Path | None,
     peers: str,
     seconds: float | None,
     commit: str,
@@ -188,7 +194,7 @@ def main(
         run_smoke(asked, document)
         click.echo("nothing was measured: times are null")
     else:
-        run_on_gpus(asked, document, seconds, jobs)
+        run_on_gpus(asked, document, seconds, jobs, caches and caches.resolve())
     if document.failed:
         sys.exit(1)
 
