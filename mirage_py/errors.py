@@ -78,7 +78,7 @@ def why_failed(error: Exception) -> Reason:
 
 
 class MirageWarning(UserWarning):
-    """Another function serves a call than a kernel of ours, and why."""
+    """Why something is not as asked: another function serves a call, a cache is not used."""
 
 
 class InputError(MirageError):

@@ -13,7 +13,7 @@ from typing import Any
 from mirage_py import targets
 from mirage_py.cache import installed_plans
 from mirage_py.cache.stored_result import stored_result
-from mirage_py.errors import MirageError
+from mirage_py.errors import MirageError, MirageWarning
 from mirage_py.result import Result
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.runtime.store.cache import ResultCache, cache_key
@@ -109,7 +109,7 @@ def trusted_entry(store: ResultCache, program: Program, target: str, key: str) -
         found = verified_here(held, target)
     except MirageError as error:
         warnings.warn(
-            f"an entry of the cache is not used: {error.what}", RuntimeWarning, stacklevel=3
+            f"an entry of the cache is not used: {error.what}", MirageWarning, stacklevel=3
         )
         store.drop(target, key)
         return None

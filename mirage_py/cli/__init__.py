@@ -9,6 +9,9 @@ from typing import NoReturn
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The command ``mirage-py``; ends the process with an exit code of docs/reference/cli.md."""
-    from mirage_py.cli.shell.run import run
+    import warnings
 
+    from mirage_py.cli.shell.run import run, show_warning
+
+    warnings.showwarning = show_warning
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

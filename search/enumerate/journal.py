@@ -16,7 +16,7 @@ import warnings
 import weakref
 from pathlib import Path
 
-from mirage_py.errors import InputError, MirageError
+from mirage_py.errors import InputError, MirageError, MirageWarning
 from mirage_py.search.enumerate.jobs import Job, Setting
 from mirage_py.search.enumerate.outcome_json import (
     Json,
@@ -78,7 +78,7 @@ class Journal:
             self._append({"job": job_to_json(job), "outcome": outcome_to_json(outcome)})
         except OSError as error:
             self._is_kept = False
-            warnings.warn(f"the journal is not kept any more: {error}", RuntimeWarning, 2)
+            warnings.warn(f"the journal is not kept any more: {error}", MirageWarning, 2)
 
     def _append(self, data: Json) -> None:
         text = json.dumps(data, ensure_ascii=False)

@@ -13,7 +13,7 @@ import click
 
 from mirage_py.cli.shell.group import mirage_py
 from mirage_py.cli.shell.screen import Screen
-from mirage_py.errors import MirageError
+from mirage_py.errors import MirageError, MirageWarning
 
 INTERNAL_ERROR = 1
 INTERRUPTED = 130
@@ -56,6 +56,12 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last line of defence: a message, not a trace
         return _bug(error, json=json, verbose=verbose)
     return code if isinstance(code, int) else 0
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_place: Any) -> None:
+    """``warnings.showwarning`` of the command line: what went wrong, not a place in the code."""
+    kind = "" if category is MirageWarning else f"{category.__name__}: "
+    click.echo(f"warning: {kind}{message}", err=True)
 
 
 def _interrupted(json: bool) -> int:

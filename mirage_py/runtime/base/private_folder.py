@@ -22,6 +22,7 @@ import warnings
 import weakref
 from pathlib import Path
 
+from mirage_py.errors import MirageWarning
 from mirage_py.settings import Settings
 
 # Every kind of file that is cached so.
@@ -132,5 +133,5 @@ def _made(folder: Path) -> str:
 @functools.cache
 def _warn(cache: str, fault: str) -> None:
     warnings.warn(
-        f"what is compiled is not cached in {cache}: {fault}", RuntimeWarning, stacklevel=3
+        f"what is compiled is not cached in {cache}: {fault}", MirageWarning, stacklevel=3
     )

@@ -48,7 +48,10 @@ class Check:
 
 def environment_report() -> list[Check]:
     """Every check, in the order in which one needs another. Takes some seconds."""
-    checks = [_python(), *_packages(), _cupy(), *_cuda_tools(), _cache_folder(), _gpu()]
+    folder = _cache_folder()
+    checks = [_python(), *_packages(), _cupy(), *_cuda_tools(), folder, _gpu()]
+    if not folder.ok:  # what is compiled goes there
+        return checks
     checks.append(_guarded("compile a kernel", _compile))
     found = gpu()
     with_cuda = _compiles_cuda()

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py import __version__
-from mirage_py.errors import FormatError, InputError
+from mirage_py.errors import FormatError, InputError, MirageWarning
 from mirage_py.runtime.base.atomic import remove_debris, remove_folder, write_folder
 from mirage_py.runtime.base.private_folder import KINDS
 from mirage_py.runtime.store.artifact import Artifact, artifact_files, load_artifact
@@ -105,7 +105,7 @@ class ResultCache:
         try:
             return self._get(folder, target)
         except OSError as error:
-            warnings.warn(f"the cache is not used: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"the cache is not used: {error}", MirageWarning, stacklevel=2)
             return None
 
     def _get(self, folder: Path, target: str) -> Artifact | None:
@@ -147,7 +147,7 @@ class ResultCache:
             with self._lock(fcntl.LOCK_EX):
                 write_folder(folder, files)
         except OSError as error:
-            warnings.warn(f"the result is not cached: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"the result is not cached: {error}", MirageWarning, stacklevel=2)
             return None
         if verified:
             seal(Artifact(program, plan, report))

@@ -15,7 +15,7 @@ from mirage_py.cache import foreign_results, installed_plans
 from mirage_py.cache.cached_results import Question, cached_result, is_cached, trusted_entry
 from mirage_py.cache.foreign_results import NOTE, verified_here
 from mirage_py.cache.stored_result import stored_result
-from mirage_py.errors import MirageError
+from mirage_py.errors import MirageError, MirageWarning
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import optimize
 from mirage_py.result import Result
@@ -139,7 +139,7 @@ def plant(cache: ResultCache, found: Artifact) -> None:
 def test_a_planted_entry_is_verified_before_it_is_used(result: Result, tmp_path: Path):
     cache = ResultCache(tmp_path)
     plant(cache, damaged(Artifact(result.program, result.plan, forged(result))))
-    with pytest.warns(RuntimeWarning, match="not used"):
+    with pytest.warns(MirageWarning, match="not used"):
         assert trusted_entry(cache, result.program, "h200", KEY) is None
     assert cache.entries() == ()
 

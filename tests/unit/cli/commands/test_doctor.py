@@ -33,6 +33,14 @@ def test_what_is_wrong_comes_with_the_repair(cli, broken: None):
     assert cli("doctor", "--json").document["ok"] is False
 
 
+def test_without_a_cache_folder_nothing_is_compiled(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path / "file"))
+    failed = [check for check in doctor.environment_report() if not check.ok]
+    assert [check.check for check in failed] == ["cache folder"]
+    assert "MIRAGE_PY_CACHE_DIR" in failed[0].repair
+
+
 def test_color_is_as_asked_for(cli, broken: None, monkeypatch: pytest.MonkeyPatch):
     assert "\x1b[" not in cli("doctor").out
     assert "\x1b[" in cli("--color", "always", "doctor").out

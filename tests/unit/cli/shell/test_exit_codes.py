@@ -12,7 +12,8 @@ import pytest
 
 from mirage_py import errors
 from mirage_py.cli.shell.group import mirage_py as group
-from mirage_py.errors import LostGpuError, SourcePosition, SpecError
+from mirage_py.cli.shell.run import show_warning
+from mirage_py.errors import LostGpuError, MirageWarning, SourcePosition, SpecError
 
 CODES = {
     errors.MirageError: 1,
@@ -68,6 +69,12 @@ def test_a_lost_gpu_names_what_was_launched(cli, monkeypatch: pytest.MonkeyPatch
     outcome = cli("doctor")
     assert outcome.code == 6
     assert outcome.err == "error: plan 3 broke it\n  try: start again\n"
+
+
+def test_a_warning_is_a_line_without_a_place_in_the_code(capsys: pytest.CaptureFixture[str]):
+    show_warning(MirageWarning("no room"), MirageWarning, "cache.py", 3)
+    show_warning(FutureWarning("it will change"), FutureWarning, "torch.py", 4, None, None)
+    assert capsys.readouterr().err == "warning: no room\nwarning: FutureWarning: it will change\n"
 
 
 def test_a_bug_is_called_a_bug(cli, monkeypatch: pytest.MonkeyPatch):

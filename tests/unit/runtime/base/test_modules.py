@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage_py.errors import CompileError
+from mirage_py.errors import CompileError, MirageWarning
 from mirage_py.runtime.base.modules import load_module, source_path
 from mirage_py.runtime.base.private_folder import scratch_folder
 
@@ -44,7 +44,7 @@ def test_works_where_the_cache_cannot_be_written(monkeypatch: pytest.MonkeyPatch
     # A file where a folder should be: refused even to root, unlike a read-only folder.
     (tmp_path / "sources").write_text("")
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    with pytest.warns(RuntimeWarning, match="sources cannot be written"):
+    with pytest.warns(MirageWarning, match="sources cannot be written"):
         module = load_module(SOURCE.format(value=5), "answer")
     assert module.answer() == 5
     assert "return 5" in inspect.getsource(module.answer)

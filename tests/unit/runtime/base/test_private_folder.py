@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mirage_py.errors import MirageWarning
 from mirage_py.runtime.base import private_folder as private
 from mirage_py.runtime.base.private_folder import private_folder, scratch_folder, why_not_private
 
@@ -33,7 +34,7 @@ def test_a_new_folder_is_for_this_user_alone(cache: Path):
 def test_what_others_may_write_to_is_not_used(cache: Path, which: str, mode: int):
     (cache / "on_cpu").mkdir(parents=True)
     (cache / "on_cpu" if which == "folder" else cache).chmod(mode)
-    with pytest.warns(RuntimeWarning, match="others may write"):
+    with pytest.warns(MirageWarning, match="others may write"):
         folder = private_folder("on_cpu")
     assert folder == scratch_folder() / "on_cpu"
     assert why_not_private(folder) == ""
@@ -44,7 +45,7 @@ def test_links_are_not_followed(cache: Path, tmp_path: Path):
     elsewhere.mkdir()
     cache.mkdir()
     (cache / "on_cpu").symlink_to(elsewhere)
-    with pytest.warns(RuntimeWarning, match="link"):
+    with pytest.warns(MirageWarning, match="link"):
         assert private_folder("on_cpu") == scratch_folder() / "on_cpu"
 
 
@@ -52,14 +53,14 @@ def test_links_are_not_followed(cache: Path, tmp_path: Path):
 def test_a_folder_of_somebody_else_is_not_used(cache: Path):
     (cache / "on_cpu").mkdir(parents=True)
     os.chown(cache / "on_cpu", 12345, 12345)
-    with pytest.warns(RuntimeWarning, match="somebody else"):
+    with pytest.warns(MirageWarning, match="somebody else"):
         assert private_folder("on_cpu") == scratch_folder() / "on_cpu"
 
 
 def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", "/proc/nowhere/cache")
     private._warn.cache_clear()
-    with pytest.warns(RuntimeWarning, match="not cached"):
+    with pytest.warns(MirageWarning, match="not cached"):
         folder = private_folder("cubins")
     (folder / "file").write_text("x")
     assert folder.parent == scratch_folder()
@@ -139,7 +140,7 @@ def test_planted_code_is_not_executed(cache: Path, tmp_path: Path):
     (shared / name).write_text(f"#!/bin/sh\ntouch {planted}\n")
     (shared / name).chmod(0o755)
     shared.chmod(0o777)
-    with pytest.warns(RuntimeWarning, match="not cached"):
+    with pytest.warns(MirageWarning, match="not cached"):
         program = executable(kernel)
     assert program.parent != shared
     assert "touch" not in program.read_bytes().decode("latin-1")[:200]

@@ -11,6 +11,7 @@ from mirage_py.runtime.compile.compile import (
     KernelSource,
     compile_kernel,
     compile_source,
+    compiled_handle,
 )
 from mirage_py.runtime.compile.compiled_facts import Resources, parse_resource_usage
 
@@ -26,6 +27,17 @@ def test_compiles_ahead_of_time(plan, capability: int):
         assert 0 <= facts.smem_bytes < 200_000
         assert facts.registers is None or 8 <= facts.registers <= 255
         assert facts.spills in (None, 0)
+
+
+def test_products_and_sums_are_one_rounding_in_every_version_of_triton(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    import triton
+
+    seen = []
+    monkeypatch.setattr(triton, "compile", lambda *_, options, **__: seen.append(options))
+    compiled_handle(KernelSource.of(emit_kernels(rms_plan())[0]), 90)
+    assert [options["enable_fp_fusion"] for options in seen] == [True]
 
 
 def test_the_error_of_the_compiler_is_passed_on():

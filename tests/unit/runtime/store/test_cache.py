@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from plans import rms_program, scale_program, two_kernel_plan
 
+from mirage_py.errors import MirageWarning
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.store.cache import ResultCache, cache_key
 from mirage_py.ugraph.ir.dtypes import BF16
@@ -98,7 +99,7 @@ def test_no_key_leads_outside(cache: ResultCache):
 def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path):
     (tmp_path / "v1").write_text("a file where the folder should be")
     cache = ResultCache(tmp_path)
-    with pytest.warns(RuntimeWarning, match="not cached"):
+    with pytest.warns(MirageWarning, match="not cached"):
         assert cache.put("h200", KEY, program=PROGRAM, plan=PLAN, report={}) is None
     assert cache.get("h200", KEY) is None
     assert cache.entries() == ()
@@ -298,7 +299,7 @@ def test_a_full_disk_is_a_warning_and_leaves_nothing(cache: ResultCache, monkeyp
     name = {"write": "Path.write_text", "mkdir": "Path.mkdir", "rename": "Path.replace"}[call]
     monkeypatch.setattr(f"mirage_py.runtime.base.atomic.{name}", full)
     monkeypatch.setattr("mirage_py.runtime.base.atomic._exchange", lambda *_: False)
-    with pytest.warns(RuntimeWarning, match="not cached: .*No space left"):
+    with pytest.warns(MirageWarning, match="not cached: .*No space left"):
         assert cache.put("h200", KEY, program=PROGRAM, plan=None, report={}) is None
     monkeypatch.undo()
     found = cache.get("h200", KEY)

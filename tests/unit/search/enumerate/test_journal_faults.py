@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fuzz.campaign import SEARCH, digest_of, journal_search
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, MirageWarning
 from mirage_py.search.enumerate import journal as journals
 from mirage_py.search.enumerate.jobs import jobs_of
 from mirage_py.search.enumerate.journal import Journal
@@ -126,7 +126,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_search(setting, whole, tmp_pat
 
     path = tmp_path / "j"
     monkeypatch.setattr("mirage_py.search.enumerate.journal.os.write", full)
-    with pytest.warns(RuntimeWarning, match="not kept any more: .*No space left") as warned:
+    with pytest.warns(MirageWarning, match="not kept any more: .*No space left") as warned:
         assert resumed(setting, path) == whole[1]
     assert len(warned) == 1
     monkeypatch.undo()
