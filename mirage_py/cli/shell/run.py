@@ -58,7 +58,9 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_place: Any) -> None:
+def show_warning(
+    message: Warning | str, category: type[Warning], *_place: Any, **_more: Any
+) -> None:
     """``warnings.showwarning`` of the command line: what went wrong, not a place in the code."""
     kind = "" if category is MirageWarning else f"{category.__name__}: "
     click.echo(f"warning: {kind}{message}", err=True)

@@ -103,7 +103,7 @@ def client_of(scheduler: str) -> Any:
             repair="pip install 'mirage-py[farm]'",
         ) from None  # fmt: skip
     try:
-        return Client(scheduler, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        return Client(scheduler, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
             f"no scheduler answers at {scheduler}", why=str(error), repair=_REPAIR

@@ -74,7 +74,7 @@ def is_encrypted() -> bool:
     """Whether Dask's settings demand TLS."""
     from distributed.security import Security
 
-    return bool(Security().require_encryption)  # type: ignore[no-untyped-call]
+    return bool(Security().require_encryption)
 
 
 async def _serve(
@@ -83,7 +83,7 @@ async def _serve(
     from distributed import Nanny, Scheduler
     from distributed.security import Security
 
-    security = Security()  # type: ignore[no-untyped-call]
+    security = Security()
     protocol = "tls" if is_encrypted() else "tcp"
     async with AsyncExitStack() as stack:
         if not address:

@@ -13,7 +13,9 @@ _OURS = re.compile("MIRAGE_PY_[A-Z_]+")
 
 def _read_by(source: str) -> set[str]:
     """Variables of ours, and those that are asked for by name."""
-    found = set()
+    found: set[str] = set()
+    if "environ" not in source and _OURS.search(source) is None:
+        return found
     for node in ast.walk(ast.parse(source)):
         text = node.value if isinstance(node, ast.Constant) else ""
         if isinstance(text, str) and _OURS.fullmatch(text):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,18 +207,3 @@ def test_a_file_that_is_no_text_is_refused(copy: Path, data: bytes):
 def test_no_folder(tmp_path: Path):
     with pytest.raises(FormatError, match="no such folder"):
         load_artifact(tmp_path / "nothing")
-
-
-def test_loading_needs_neither_search_nor_parsers(saved: Path):
-    program = (
-        "import sys\n"
-        "for name in ('lark', 'platformdirs', 'egglog', 'click', 'rich'):\n"
-        "    sys.modules[name] = None\n"
-        "import mirage_py\n"
-        f"kernel = mirage_py.load({str(saved)!r})\n"
-        "loaded = [m for m in sys.modules if m.startswith(('mirage_py.search', 'mirage_py.axioms',"
-        " 'mirage_py.frontend'))]\n"
-        "assert not loaded, loaded\n"
-        "assert kernel.plan is not None\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

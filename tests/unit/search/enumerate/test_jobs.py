@@ -28,7 +28,7 @@ from mirage_py.ugraph.field import DivisionByZero
 _TELL = """
 from unit.search import programs
 from mirage_py.search.enumerate.search import SearchLimits, search
-for program in (programs.rmsnorm_matmul(), programs.gated_mlp(), programs.attention()):
+for program in (programs.rmsnorm_matmul(), programs.attention()):
     result = search(program, seed=3, limits=SearchLimits(rings=("factored",)))
     print([(f.kind, f.ugraph.digest, f.cost_us) for f in result.families])
     print([[str(o.derivation) for o in f.origins] for f in result.families])
