@@ -212,6 +212,11 @@ def _cut_after_all(ranking: Ranking) -> Partition | None:
     if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target):
         return None
     found = partition(ranking.normal)
+    # What stands after one matmul, as a norm over its results, is cut off from it.
+    matmuls = sum(node.op == "matmul" for node in ranking.normal.nodes)
+    if len(found.parts) < 2 or matmuls == 1:
+        apart = partition(ranking.normal, products_apart=True)
+        found = apart if len(apart.parts) > 1 else found
     return found if len(found.parts) > 1 else None
 
 

@@ -20,9 +20,13 @@ from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
 @dataclass(frozen=True)
 class Flow:
-    """The values of a program: classes of nodes that are equal up to the names of dimensions."""
+    """The values of a program: classes of nodes that are equal up to the names of dimensions.
+
+    With ``products_apart`` every matmul is a part by itself, as convolutions are.
+    """
 
     program: Program
+    products_apart: bool = False
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -88,7 +92,10 @@ class Flow:
     @cached_property
     def alone(self) -> Mapping[int, None]:
         """Values that are a part each: a library computes them."""
-        return {self.values[position].number: None for position in self.products}
+        found = list(self.products)
+        if self.products_apart:
+            found += [n for n, node in enumerate(self.program.nodes) if node.op == "matmul"]
+        return {self.values[position].number: None for position in found}
 
     @cached_property
     def loads(self) -> Mapping[int, tuple[str, ...]]:

@@ -41,8 +41,11 @@ class Partition:
     reason: str
 
 
-def partition(program: Program, limits: PartitionLimits | None = None) -> Partition:
-    """The cheapest parts in sequence, each within ``limits`` where the program can be cut so far.
+def partition(
+    program: Program, limits: PartitionLimits | None = None, *, products_apart: bool = False
+) -> Partition:
+    """The cheapest parts in sequence, each within ``limits`` where the program can be cut so far,
+    and each matmul one by itself where ``products_apart``.
 
     ``program`` is in normal form. Its values are put in a topological order and cut into contiguous
     segments by dynamic programming: the cost is the bytes that all parts read and write (what
@@ -52,9 +55,9 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
     part, even if it is beyond the limits: the search then takes it as far as its own bounds go.
     """
     limits = limits or PartitionLimits()
-    flow = Flow(program)
+    flow = Flow(program, products_apart)
     # Of a network the order of the program is good, and trying another takes long.
-    orders = flow.orders[:1] if flow.alone else flow.orders
+    orders = flow.orders[:1] if flow.products else flow.orders
     if len(reread_values(program)) > 1:
         orders = (*orders, flow.smallest_first)
     found = [_Cuts(flow, order, limits) for order in orders]
@@ -69,7 +72,7 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
         parts,
         cuts,
         sum(_bytes(part) for part in parts),
-        _reason(program, parts, cuts, limits),
+        _reason(program, parts, cuts, limits, products_apart=products_apart),
     )
 
 
@@ -209,9 +212,13 @@ def _reason(
     parts: Sequence[Program],
     cuts: Sequence[Tensor],
     limits: PartitionLimits,
+    *,
+    products_apart: bool,
 ) -> str:
     size = f"{operator_count(program)} operators and {len(reduced_dims(program))} reduced dims"
     beyond = f"beyond the limit of {limits} ({program.name} has {size})"
+    if products_apart:
+        beyond = "each matmul by itself, as no plan of more was fast enough"
     if len(parts) < 2:
         return f"searched whole: it cannot be cut, though it is {beyond}"
     where = ", ".join(f"{t.name} ({_megabytes(t.bytes)})" for t in cuts)

@@ -80,3 +80,30 @@ def test_what_no_plan_is_a_match_for_is_cut_after_all(times, rows, is_cut):
     )
     found = pipeline._cut_after_all(ranking)
     assert (len(found.parts) if found else 0) == 2 * is_cut
+
+
+def _normalised_product(x, w, gain):
+    return torch.relu(torch.nn.functional.group_norm(x @ w, 4, gain))
+
+
+@pytest.mark.parametrize("times", [1.0, math.inf])
+def test_a_norm_that_no_plan_computes_in_time_is_cut_off_from_its_matmul(times):
+    normal = pipeline.normalise(trace(_normalised_product, *_shaped((64, 32), (32, 16), (16,))))
+    assert len(partition(normal).parts) == 1
+    h200 = target("h200")
+    best = SimpleNamespace(time_us=times * fused_model_us(normal, h200))
+    found = pipeline._cut_after_all(
+        SimpleNamespace(
+            instances=[SimpleNamespace(estimate=best)] if times < math.inf else [],
+            request=Request("h200"),
+            normal=normal,
+            target=h200,
+        )
+    )
+    if times == 1.0:
+        assert found is None
+        return
+    product, norm = found.parts
+    assert [node.op for node in product.nodes] == ["load", "load", "matmul"]
+    assert not any(node.op == "matmul" for node in norm.nodes)
+    assert "each matmul by itself" in found.reason
