@@ -16,12 +16,6 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 COLUMNS, OUTPUTS, GROUP, MX_GROUP = 4096, 14336, 128, 32
 _SIZES = "B = 16, K = 4096, N = 14336, J = 2048\n"
 _GROUPS = "B = 16, G = 32, R = 128, J = 64, N = 14336\n"
-# e2m1 (OCP MX): of a code the sign, and what its other three bits stand for.
-_E2M1 = (
-    "let m[{0}] = bit_and(code[{0}], 7)\n"
-    "let size[{0}] = max(max(m[{0}] * 0.5, m[{0}] - 2), m[{0}] * 2 - 8)\n"
-    "let value[{0}] = where(code[{0}] < 8, size[{0}], -size[{0}])\n"
-)
 _CODE = "(where(c < 1, bit_and(W[n, {0}], 15), shift_right(W[n, {0}], 4)) - 8)"
 _SPECS = {
     "bf16": f"{_SIZES}X[B, K], W[N, K] : bf16\nY[b, n] : bf16 = sum[k](X[b, k] * W[n, k])",
@@ -36,10 +30,9 @@ _SPECS = {
     f"sum[g, j, c](X[b, 128 * g + 2 * j + c] * {_CODE.format('64 * g + j')} * S[n, g])",
     "mxfp4": "B = 16, G = 128, J = 16, N = 14336\n"
     "X[B, 2 * G * J] : bf16, W[N, G * J], S[N, G] : u8\nindex j < J, c < 2\n"
-    "let code[n, g, j, c] = "
-    "where(c < 1, bit_and(W[n, 16 * g + j], 15), shift_right(W[n, 16 * g + j], 4))\n"
-    + _E2M1.format("n, g, j, c")
-    + "Y[b, n] : bf16 = sum[g, j, c]"
+    "let value[n, g, j, c] = "
+    "e2m1(where(c < 1, bit_and(W[n, 16 * g + j], 15), shift_right(W[n, 16 * g + j], 4)))\n"
+    "Y[b, n] : bf16 = sum[g, j, c]"
     "(X[b, 32 * g + 2 * j + c] * value[n, g, j, c] * exp2(S[n, g] - 127))",
 }
 NAMES = tuple(_SPECS)

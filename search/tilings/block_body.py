@@ -149,7 +149,9 @@ class BlockBody:
         return found
 
     def _chain(self, operand: int) -> tuple[int, ...]:
-        """What an operand is computed by elementwise, where its only load is of bytes."""
+        """What an operand is computed by elementwise from integers of a byte, and from scales of
+        groups of them if from anything else; their load first.
+        """
         todo, seen = [operand], set[int]()
         while todo:
             number = todo.pop()
@@ -158,12 +160,18 @@ class BlockBody:
             seen.add(number)
         chain = sorted(seen)
         loads = [n for n in chain if self._nodes[n].op == "load"]
-        others = (n for n in chain if n not in loads)
-        is_bytes = [self._dtype_of(n) in (I8, U8) for n in loads] == [True]
-        if not is_bytes or any(self.kinds[n] not in (ELEMENTWISE, LEAF) for n in others):
+        others = [n for n in chain if n not in loads]
+        if not loads or any(self.kinds[n] not in (ELEMENTWISE, LEAF) for n in others):
             return ()
-        varying = (n for n in chain if self._nodes[n].dims and n not in loads)
-        return (*loads, *varying)
+        codes = max(loads, key=lambda n: len(self._nodes[n].dims))
+        inside = set(self._nodes[codes].dims)
+        scales = [n for n in loads if n != codes]
+        types = [self._dtype_of(n) for n in scales]
+        are_scales = all(set(self._nodes[n].dims) < inside for n in scales)
+        are_exact = all(t.is_half or t == U8 for t in types)
+        if not are_scales or not are_exact or self._dtype_of(codes) not in (I8, U8):
+            return ()
+        return (codes, *(n for n in others if self._nodes[n].dims))
 
     def _dtype_of(self, load: int) -> DType:
         return self._scope.tensors[self._nodes[load].access.tensor].dtype

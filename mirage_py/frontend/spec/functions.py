@@ -85,6 +85,7 @@ FUNCTIONS: dict[str, Function] = {
     "fmod": Function("fmod(x, y)", 2, 2, _elementwise("fmod")),
     "bit_and": Function("bit_and(x, y)", 2, 2, _elementwise("bit_and")),
     "shift_right": Function("shift_right(x, bits)", 2, 2, _elementwise("shift_right")),
+    "e2m1": Function("e2m1(code)", 1, 1, lambda b, args: composites.e2m1(b, args[0])),
     "clamp": Function("clamp(x, low, high)", 3, 3, _clamp),
     "where": Function("where(condition, a, b)", 3, 3, _elementwise("where")),
 }

@@ -52,3 +52,17 @@ def clamp(b: ProgramBuilder, x: int, low: float | None, high: float | None) -> i
     if high is not None:
         x = b.apply("minimum", x, b.const(high))
     return x
+
+
+_SIZES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+# What codes of four bits stand for (OCP MX): a sign, two bits of an exponent, one of a significand.
+E2M1 = [*_SIZES, *(-size for size in _SIZES)]
+
+
+def e2m1(b: ProgramBuilder, code: int) -> int:
+    """What a code of four bits stands for: of its last three bits the highest of three lines."""
+    bits = b.apply("bit_and", code, b.const(7.0))
+    twice = b.apply("sub", b.apply("mul", bits, b.const(2.0)), b.const(8.0))
+    lines = (b.apply("mul", bits, b.const(0.5)), b.apply("sub", bits, b.const(2.0)))
+    size = b.apply("maximum", b.apply("maximum", *lines), twice)
+    return b.apply("where", b.apply("lt", code, b.const(8.0)), size, b.apply("neg", size))

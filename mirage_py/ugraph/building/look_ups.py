@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.named_array import NamedArray, axis_extent, reindex
+from mirage_py.ugraph.building.tables import looked_up
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
 
@@ -34,6 +35,10 @@ def look_up(builder: ProgramBuilder, array: NamedArray, at: Mapping[int, int]) -
             )
             chosen = [look_up(builder, array, {**at, axis: a}) for a in (first, second)]
             return builder.apply("where", condition, *chosen)
+    if len(array.axes) == len(at) == 1 and builder.nodes[number].op in ("bit_and", "shift_right"):
+        found = looked_up(builder, array.node, array.axes[0], number)
+        if found is not None:
+            return found
     flat = {
         axis: _inside(builder, position_of(builder, number), axis_extent(builder, array.axes[axis]))
         for axis, number in at.items()

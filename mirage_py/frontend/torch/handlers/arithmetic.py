@@ -83,6 +83,12 @@ def pow_(t: Lowering, x: Operand, y: Operand) -> NamedArray:
     return t.apply("pow", x, y)
 
 
+@handles("ldexp.Tensor")
+def ldexp(t: Lowering, x: Operand, n: Operand) -> NamedArray:
+    """x times 2 to the power of whole numbers."""
+    return t.apply("mul", x, t.apply("exp2", n))
+
+
 @handles("neg.default")
 def neg(t: Lowering, x: Operand) -> NamedArray:
     """-x."""

@@ -36,6 +36,30 @@ def test_packed_codes(agrees, fn):
     agrees(fn, *drawn())
 
 
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def by_table(x, w, s):
+    table = torch.tensor(E2M1, dtype=x.dtype)
+    q = table[torch.stack((w & 0xF, w >> 4), dim=-1).flatten(-2).int()].view(*GROUPS, GROUP)
+    return F.linear(x, torch.ldexp(q, s.int()[..., None] - 127).view(OUTPUTS, COLUMNS))
+
+
+def other_table(x, w, s):
+    table = torch.tensor([0.5 * n * n - 9.0 for n in range(16)], dtype=x.dtype)
+    low, high = table[(w & 15).long()], table[(w >> 4).long()]
+    return F.linear(x, torch.stack((low, high), dim=-1).flatten(-2)) * s[:, 0]
+
+
+@pytest.mark.parametrize("fn", [by_table, other_table], ids=lambda f: f.__name__)
+def test_tables_of_codes(agrees, fn):
+    x, w, _, _ = drawn()
+    s = torch.randint(120, 130, GROUPS, dtype=torch.uint8)
+    agrees(fn, x, w, s)
+    is_e2m1 = any(n.op == "neg" for n in trace(fn, x, w, s).nodes)
+    assert is_e2m1 == (fn is by_table)
+
+
 def test_words_of_codes(agrees):
     x, w, s, z = drawn()
     packed = w.view(torch.int32)

@@ -127,10 +127,7 @@ LOOPS = {
         B = 16, G = 12, J = 16, N = 64
         X[B, 2 * G * J] : bf16, W[N, G * J], S[N, G] : u8
         index j < J, c < 2
-        let code[@] = where(c < 1, {LOW}, {HIGH})
-        let m[@] = bit_and(code[@], 7)
-        let size[@] = max(max(m[@] * 0.5, m[@] - 2), m[@] * 2 - 8)
-        let value[@] = where(code[@] < 8, size[@], -size[@])
+        let value[@] = e2m1(where(c < 1, {LOW}, {HIGH}))
         Y[b, n] : f32 = sum[g, j, c](X[b, 32 * g + 2 * j + c] * value[@] * exp2(S[n, g] - 127))
         """.replace("W[n, j]", "W[n, 16 * g + j]").replace("@", "n, g, j, c"),
         """
