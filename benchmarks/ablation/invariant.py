@@ -60,24 +60,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of each search")
     parser.add_argument("--rows", default="1,4,16", help="numbers of rows that are timed")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time, timed in turns")
+    parser.add_argument("--only", choices=_PROGRAMS, help="one program")
     parser.add_argument("-o", "--output", type=Path, help="write a JSON file")
     asked = parser.parse_args(arguments)
     counts = [int(count) for count in asked.rows.split(",")]
     rows: list[dict[str, Any]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=spawn) as pool:
-        begun = {pool.submit(priced, name, asked.budget, counts): name for name in _PROGRAMS}
+        names = [asked.only] if asked.only else list(_PROGRAMS)
+        begun = {pool.submit(priced, name, asked.budget, counts): name for name in names}
         for done in as_completed(begun):
             error = done.exception()
             fault = {"program": begun[done], "differs": None, "fault": repr(error)}
             rows.append(fault if error else done.result())
             print(json.dumps(rows[-1]), flush=True)
-    if asked.output is not None:
-        command = f"python -m benchmarks.ablation.invariant {' '.join(arguments or sys.argv[1:])}"
-        head = {"command": command, "commit": commit(), "gpu": torch.cuda.get_device_name()}
-        document = {**head, "rows": rows}
-        asked.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            if asked.output is not None:
+                asked.output.write_text(_document(rows, arguments), encoding="utf-8")
     return 1 if any(row["differs"] != [] for row in rows) else 0
+
+
+def _document(rows: Sequence[dict[str, Any]], arguments: Sequence[str] | None) -> str:
+    command = f"python -m benchmarks.ablation.invariant {' '.join(arguments or sys.argv[1:])}"
+    head = {"command": command, "commit": commit(), "gpu": torch.cuda.get_device_name()}
+    return json.dumps({**head, "rows": list(rows)}, indent=1) + "\n"
 
 
 def priced(program: str, budget: float, counts: Sequence[int]) -> dict[str, Any]:

@@ -126,11 +126,15 @@ def measured(
             seconds, logits = loop.run(step)
         rows[name] = {
             "error": float(f"{off(logits, exact):.3g}"),
+            "us": None,
             "graphs": counters["stats"].get("unique_graphs", 0) - before,
             "first_loop_s": round(sum(seconds.values()), 1),
+            # Of contexts that nobody has met.
+            "first_us": round(statistics.median(seconds.values()) * 1e6, 1),
             "stalls": [n for n, s in seconds.items() if s > _STALL_S],
             **({"log": log} if name == OURS else {}),
         }
+        click.echo(line_of(name, rows[name]))
     found: dict[str, list[dict[int, float]]] = {name: [] for name in steps}
     with turn() if passes else contextlib.nullcontext():
         for _ in range(passes):
@@ -140,7 +144,9 @@ def measured(
                 # Also after many calls.
                 rows[name]["error"] = max(rows[name]["error"], float(f"{off(logits, exact):.3g}"))
     for name, passed in found.items():
-        rows[name]["us"] = medians(passed) if passed else None
+        if passed:
+            rows[name]["us"] = medians(passed)
+            click.echo(line_of(name, rows[name]))
     return rows
 
 
@@ -183,10 +189,10 @@ def main(
         exactly = copy.deepcopy(module).float()
         exact = Loop(exactly, config, prompt, tokens).run(step_function(exactly))[1]
         del exactly
-        steps: dict[str, Step] = {EAGER: plain}
+        ours = compiled(plain, dynamic=True, backend=mirage_py, options=asked)
+        steps: dict[str, Step] = {OURS: ours, EAGER: plain}
         for name in rivals:
             steps[name] = compiled(plain, dynamic=True, **_PEERS[name])
-        steps[OURS] = compiled(plain, dynamic=True, backend=mirage_py, options=asked)
         rows = measured(loop, steps, exact, 0 if smoke else passes)
     regions = open_regions()
     document = {
@@ -198,30 +204,29 @@ def main(
         "rows": rows,
         "open_regions": regions,
     }
-    for line in lines_of(rows, regions):
-        click.echo(line)
+    click.echo("\n".join(lines_of(regions)))
     if output is not None:
         output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if any(r["searches"] > 1 or r["by_operators"] for r in regions):
         sys.exit(1)
 
 
-def lines_of(rows: Mapping[str, Json], regions: Sequence[Json]) -> list[str]:
-    """What was found, in a few lines."""
-    lines = []
-    for name, row in rows.items():
-        us = row["us"]
-        times = "not timed" if us is None else ", ".join(f"{k}: {v:.0f} us" for k, v in us.items())
-        lines.append(
-            f"{name:21s} {times}; off by {row['error']:.2g}; {row['graphs']} graphs, first loop "
-            f"{row['first_loop_s']:.1f} s, contexts beyond {_STALL_S} s: {row['stalls']}"
-        )
-    for region in regions:
-        lines += region["table"]
+def line_of(name: str, row: Json) -> str:
+    """What was found of a way to make a step."""
+    us = row["us"]
+    times = "not timed" if us is None else ", ".join(f"{k}: {v:.0f} us" for k, v in us.items())
+    first = f"first loop {row['first_loop_s']:.1f} s, {row['first_us']:.0f} us a step"
+    more = f"off by {row['error']:.2g}; {row['graphs']} graphs, {first}"
+    return f"{name:21s} {times}; {more}, contexts beyond {_STALL_S} s: {row['stalls']}"
+
+
+def lines_of(regions: Sequence[Json]) -> list[str]:
+    """What was found of regions with open sizes."""
     searches = max((r["searches"] for r in regions), default=0)
     operators = sum(r["by_operators"] for r in regions)
     by_kernel = max((r["by_kernel"] for r in regions), default=0)
     words = f"{len(regions)} regions with open sizes: at most {searches} searches each"
+    lines = [line for region in regions for line in region["table"]]
     return [*lines, f"{words}, {by_kernel} sizes by a kernel, {operators} by torch's operators"]
 
 

@@ -8,6 +8,7 @@ the caches that rows before it left.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -77,8 +78,10 @@ def measure_here(task: Task) -> Json:
     answers: dict[str, Json] = {}
     fault = ""
     stages.enter("start")
+    logs = Path(task["logs"] or os.devnull)
+    log = logs / f"{task['model']}-b{task['batch']}.log" if task["logs"] else logs
     try:
-        with torch.no_grad():
+        with torch.no_grad(), log.open("w") as said, contextlib.redirect_stdout(said):
             answers["first_start"] = measured_start(task)
     # Then this process can measure nothing any more.
     except LostGpuError:
