@@ -23,14 +23,15 @@ from benchmarks.wild.summary import WAYS
 from mirage_py.dynamo.backend import mirage_py
 from mirage_py.frontend.decorator import superoptimize
 from mirage_py.runtime.base import stages
-from mirage_py.runtime.timing.timing import time_interleaved
+from mirage_py.runtime.timing.timing import rotation_sets, time_interleaved
 
 Json = dict[str, Any]
 Task = Mapping[str, Any]
 Call = Callable[..., Any]
 
 _REPS = 15
-_SETS = 8
+# At most so many sets of arguments, which together exceed the L2 as those of the tuner do.
+_SETS = 64
 # Of the GPU's memory, for all sets of arguments.
 _SETS_BYTES = 6 * 2**30
 
@@ -99,7 +100,9 @@ def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) 
 
 def _times(candidates: Mapping[str, Call], given: list[Any], seconds: float) -> dict[str, float]:
     size = sum(x.nbytes for x in given if isinstance(x, torch.Tensor))
-    sets = [copied(given) for _ in range(max(1, min(_SETS, _SETS_BYTES // max(1, size))))]
+    l2_bytes = torch.cuda.get_device_properties().L2_cache_size
+    most = max(1, min(_SETS, _SETS_BYTES // max(1, size)))
+    sets = [copied(given) for _ in range(min(most, rotation_sets(size, l2_bytes)))]
 
     def entry(call: Call) -> Callable[[int], Any]:
         return lambda number: call(*sets[number])

@@ -49,6 +49,7 @@ from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
+from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
@@ -269,6 +270,8 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     chosen, notes = usable(request.backend)
     limits = limits_for(chosen, request.limits or SearchLimits(), target)
     normal = normalise(program, seed=request.seed)
+    if has_short_rows(normal):
+        limits = replace(limits, max_kernels=1)
     traced = partial(request.trace, part=request.part)
     traced(lambda: stages.normal_stage(program, normal))
 

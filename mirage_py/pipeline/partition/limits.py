@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.search.rewrites.product_chains import chained_products
 from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
@@ -16,6 +17,8 @@ from mirage_py.ugraph.rewrite.convolutions import convolution_at
 
 # So many times the operators of one result all results together may have.
 _BESIDE = 1.5
+# And so many times the limits a program may have that is searched in one kernel alone.
+_ONE_KERNEL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,10 @@ def has_library_values(program: Program) -> bool:
 def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
     """Whether a program is searched whole, by default within the usual limits."""
     limits = limits or PartitionLimits()
+    times = _ONE_KERNEL if has_short_rows(program) else 1
     return (
-        operator_count(program) <= limits.operators
-        and len(reduced_dims(program)) <= limits.reduced_dims
+        operator_count(program) <= times * limits.operators
+        and len(reduced_dims(program)) <= times * limits.reduced_dims
     )
 
 

@@ -50,25 +50,25 @@ def ne(t: Lowering, x: Operand, y: Operand) -> NamedArray:
 @handles("logical_not.default")
 def logical_not(t: Lowering, x: NamedArray) -> NamedArray:
     """Not x."""
-    return t.apply("not", _truth(t, x, 0))
+    return t.apply("not", truth(t, x, 0))
 
 
 @handles("logical_and.default")
 def logical_and(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """x and y."""
-    return t.apply("and", _truth(t, x, 0), _truth(t, y, 1))
+    return t.apply("and", truth(t, x, 0), truth(t, y, 1))
 
 
 @handles("logical_or.default")
 def logical_or(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """x or y."""
-    return t.apply("or", _truth(t, x, 0), _truth(t, y, 1))
+    return t.apply("or", truth(t, x, 0), truth(t, y, 1))
 
 
 @handles("logical_xor.default")
 def logical_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """Exactly one of x and y."""
-    x, y = _truth(t, x, 0), _truth(t, y, 1)
+    x, y = truth(t, x, 0), truth(t, y, 1)
     return t.apply("and", t.apply("or", x, y), t.apply("not", t.apply("and", x, y)))
 
 
@@ -158,7 +158,7 @@ def _kept_or_zero(t: Lowering, kept: NamedArray, x: NamedArray) -> NamedArray:
     return t.apply("where", kept, x, 0.0)
 
 
-def _truth(t: Lowering, x: NamedArray, place: int) -> NamedArray:
+def truth(t: Lowering, x: NamedArray, place: int) -> NamedArray:
     """An operand as 0 or 1."""
     known = mask_of(t.builder, x.node)
     if known == TRUE or known is not None or t.torch_dtype(place) is torch.bool:

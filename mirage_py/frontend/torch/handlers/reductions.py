@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from mirage_py.frontend.torch.handlers.casts import cast
-from mirage_py.frontend.torch.handlers.masks import position
+from mirage_py.frontend.torch.handlers.masks import position, truth
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.handlers.shapes import flatten
 from mirage_py.frontend.torch.lower.lowering import Lowering
@@ -76,6 +76,18 @@ def max_all(t: Lowering, x: NamedArray) -> NamedArray:
 def min_all(t: Lowering, x: NamedArray) -> NamedArray:
     """The smallest element."""
     return amin(t, x)
+
+
+@handles("any.default", "any.dim", "any.dims")
+def any_(t: Lowering, x: NamedArray, dim: Axes = None, keepdim: bool = False) -> NamedArray:
+    """Whether an element is true."""
+    return t.apply("ne", sum_(t, truth(t, x, 0), dim, keepdim), 0.0)
+
+
+@handles("all.default", "all.dim", "all.dims")
+def all_(t: Lowering, x: NamedArray, dim: Axes = None, keepdim: bool = False) -> NamedArray:
+    """Whether no element is false."""
+    return t.apply("eq", sum_(t, t.apply("not", truth(t, x, 0)), dim, keepdim), 0.0)
 
 
 @handles("argmax.default")

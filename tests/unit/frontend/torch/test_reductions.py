@@ -51,7 +51,18 @@ def of_norms(x: Tensor):
     )
 
 
-@pytest.mark.parametrize("fn", [of_sums, of_extremes, of_spreads, of_norms])
+def of_truths(x: Tensor):
+    return (
+        (x > 1).any(-1),
+        (x > 9).any(),
+        x.any(0, keepdim=True),
+        (x > -9).all(),
+        (x > -1).all(dim=(0, 2)),
+        torch.all(x, 1),
+    )
+
+
+@pytest.mark.parametrize("fn", [of_sums, of_extremes, of_spreads, of_norms, of_truths])
 def test_reductions(agrees, x, fn):
     agrees(fn, x)
 
