@@ -9,7 +9,11 @@ import torch
 import torch.nn.functional as F
 from dynamo_models import MODELS, batch
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    # Inductor's, once a process, where angles are multiplied in float32.
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+]
 
 OPTIONS: dict[str, Any] = {"effort": "quick", "budget": 6, "rest": "inductor"}
 
@@ -187,8 +191,6 @@ def test_sizes_that_change():
             close(fast(*arguments), block(*arguments))
 
 
-# Of Inductor, about the float32 products of rotary positions.
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_contexts_of_a_cache_take_one_search():
     from mirage_py.dynamo.serve.region_op import living_calls
 

@@ -39,4 +39,6 @@ def turn() -> Iterator[None]:
         yield
     finally:
         held.discard(name)
+        # A process that was forked meanwhile has the file open, too.
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
