@@ -89,10 +89,10 @@ class TileText:
         names = self.positions(want)
         for expr in node.access.index:
             self.name_element(expr, names, want, section)
-        is_store = node.op in STORES
-        terms, reached = self._terms(
-            node.access.tensor, node.access.index, names, is_checked=is_store
-        )
+        masks: dict[IndexExpr, str] | None = None
+        if node.op in STORES:
+            masks = {e: self.in_range(e.dims(), want, section) for e in node.access.index}
+        terms, reached = self._terms(node.access.tensor, node.access.index, names, masks)
         # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
         # summed over it.
         terms += [f"{names[d]} * 0" for d in want if d not in reached]
@@ -121,11 +121,10 @@ class TileText:
         name: str,
         index: Sequence[IndexExpr],
         names: Mapping[str, str],
-        *,
-        is_checked: bool = False,
+        checked: Mapping[IndexExpr, str] | None = None,
     ) -> tuple[list[str], set[str]]:
         """The summands of an address, and the dimensions that it depends on. A position that is
-        data is inside, modulo the extent, or ``is_checked``.
+        data is inside, modulo the extent, or ``checked`` where its mask, if it has one, is true.
         """
         tensor = self.tensors[name]
         terms = [pointer_name(tensor.name)]
@@ -135,7 +134,9 @@ class TileText:
             if expr.op == "const" and expr.value == 0:
                 continue
             text = expr.render(names)
-            if is_checked and expr.tensors():
+            if checked is not None and expr.tensors():
+                mask = checked[expr]
+                text = f"tl.where({mask}, {text}, 0)" if mask else text
                 text = f"{CHECKED_POSITION}({text}, {tensor.shape[axis]})"
             if axis in at_run_time:
                 terms.append(f"{atom(text)} * {stride_name(tensor.name, axis)}")

@@ -171,25 +171,58 @@ def is_taken(facts: Facts) -> bool:
     return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION, WRITE)
 
 
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What a node writes into its first operand: ``value`` at ``positions`` of an ``axis``, or at
+    consecutive ones from a number on. They may count ``from_back``, where they are negative.
+    """
+
+    value: Node
+    axis: int
+    positions: Node | int
+    from_back: bool = False
+
+
+def placing(node: Node) -> Placing | None:
+    """How a node writes into its first operand; None where it does not, or otherwise."""
+    name = base_name(node)
+    if name not in ("index_copy", "index_put", "slice_scatter"):
+        return None
+    schema: Any = node.target
+    names = [a.name for a in schema._schema.arguments]  # noqa: SLF001
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    if name == "index_copy":
+        value, axis, positions = given["source"], given["dim"], given["index"]
+    elif name == "index_put":
+        axes = [n for n, index in enumerate(given["indices"]) if index is not None]
+        if len(axes) != 1 or given.get("accumulate"):
+            return None
+        value, axis, positions = given["values"], axes[0], given["indices"][axes[0]]
+    else:
+        value, axis, positions = given["src"], given.get("dim", 0), given.get("start") or 0
+        if given.get("step", 1) != 1 or not isinstance(positions, int):
+            return None
+    if not isinstance(value, Node) or not isinstance(axis, int):
+        return None
+    whole = tensors_of(node)[0]
+    axis %= max(whole.dim(), 1)
+    if isinstance(positions, int) and positions < 0:
+        positions += extent(whole.shape[axis])
+    return Placing(value, axis, positions, from_back=name == "index_put")
+
+
 def is_write(node: Node) -> bool:
-    """Whether it gives its first operand with a position of an axis written. In a region that is a
+    """Whether it gives its first operand with positions of an axis written. In a region that is a
     result in place, and nothing else.
     """
-    return base_name(node) == "index_copy"
+    return placing(node) is not None
 
 
 def written_value(node: Node) -> Node:
     """What a node writes to a place in a tensor."""
-    value = node.args[3]
-    assert isinstance(value, Node)
-    return value
-
-
-def positions_of(node: Node) -> Node:
-    """The position along the axis that a node writes at."""
-    value = node.args[2]
-    assert isinstance(value, Node)
-    return value
+    found = placing(node)
+    assert found is not None
+    return found.value
 
 
 _WIDE = (torch.bool, torch.int32, torch.int64)
@@ -268,7 +301,8 @@ def _is_position(node: Node, operands: Sequence[Node], known: Mapping[Node, Fact
     name, made = base_name(node), tensors_of(node)
     if len(made) != 1 or name not in (*_COUNTING, *_CHOOSING):
         return False
-    counts = prod(shape_of(made[0])) == 1 and not made[0].dtype.is_floating_point
+    few = prod(shape_of(made[0])) == 1 or (made[0].dim() == 1 and name in ("add", "sub"))
+    counts = few and not made[0].dtype.is_floating_point
     if name in _COUNTING and not counts:
         return False
     others = [n for n in operands if known[n].kind != CONSTANT]

@@ -16,7 +16,7 @@ from mirage_py.dynamo.regions.common_dims import with_common_dims
 from mirage_py.dynamo.regions.nodes import (
     base_name,
     is_write,
-    positions_of,
+    placing,
     tensors_of,
     written_value,
 )
@@ -33,7 +33,7 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.renaming import tidy_dims
 from mirage_py.ugraph.rewrite.column_parts import with_column_parts
-from mirage_py.ugraph.rewrite.placements import Placement
+from mirage_py.ugraph.rewrite.placements import PLACE, Placement, goes_up_by_one
 
 REGION = "region"
 _NUMBER = "number"
@@ -112,8 +112,8 @@ class RegionWrite:
 
     def _position(self, inputs: Sequence[Any]) -> torch.Tensor:
         named = zip(self.placement.read, self.read, strict=True)
-        found = self.placement.position.evaluate({f"{t.name}[]": inputs[n] for t, n in named})
-        return torch.as_tensor(found, device=inputs[self.input].device).reshape(1)
+        read = {t.name: inputs[n] for t, n in named}
+        return self.placement.positions(read, inputs[self.input].device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,9 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     for name, tensor in wanted.values():
         check_input(tensor, name, REGION)
     names = declare_inputs(lowering, wanted, arrays)
-    needed = [*nodes, *(positions_of(n) for n in places.values())]
+    placings = {number: found for number, n in places.items() if (found := placing(n))}
+    positions = [p.positions for p in placings.values() if isinstance(p.positions, Node)]
+    needed = [*nodes, *positions]
     try:
         lower(lowering, graph, arrays, needed)
     except UnsupportedError as error:
@@ -206,21 +208,33 @@ def _write(
     number_of: Mapping[str, int],
 ) -> RegionWrite:
     """The place that a node writes output number ``output`` to, before inputs are left out."""
-    tensor, axis = node.all_input_nodes[0], node.args[1]
+    tensor, found = node.all_input_nodes[0], placing(node)
+    assert found is not None
+    count = found.value.meta["val"].shape[found.axis]
     held = tensor.meta["val"]
-    assert isinstance(axis, int)
-    # There is one position: its own axes have one place.
-    try:
-        position = position_of(builder, arrays[positions_of(node)].node)
-    except UnsupportedError as error:
-        raise RefusedNodeError(error, node.meta[_NUMBER]) from error
-    position = position.substitute({d: ix.const(0) for d in position.dims()})
+    position = ix.dim(PLACE)
+    if isinstance(found.positions, int):
+        position = position + found.positions
+    else:
+        array = arrays[found.positions]
+        try:
+            position = position_of(builder, array.node)
+        except UnsupportedError as error:
+            raise RefusedNodeError(error, node.meta[_NUMBER]) from error
+        position = position.substitute({d: ix.dim(PLACE) for d in position.dims()})
+        if count == 1:
+            position = position.substitute({PLACE: ix.const(0)})
+        elif not goes_up_by_one(position):
+            why = "positions that do not follow one another"
+            raise RefusedNodeError(UnsupportedError(why, where=REGION), node.meta[_NUMBER])
+        if found.from_back:  # as positions of look-ups
+            position = position % held.shape[found.axis]
     name = builder.outputs[output].tensor.name
     kind = builder.outputs[output].tensor.dtype
     strides = None if held.is_contiguous() else tuple(held.stride())
     whole = Tensor(name, tuple(held.shape), kind, strides)
     read = tuple(builder.inputs[t] for t in position.tensors())
-    placement = Placement(output, whole, axis % held.dim(), position, read)
+    placement = Placement(output, whole, found.axis, position, read, count)
     numbers = tuple(number_of[t.name] for t in read)
     return RegionWrite(placement, int(str(tensor.target)[2:]), numbers)
 

@@ -3,8 +3,9 @@
 AOTAutograd makes a graph functional; what a model writes to its inputs (a cache of keys and values)
 comes last, as ``copy_`` to an input. A cut may order everything before them as it likes.
 
-What is written at one position that is data (``index_copy`` of a cache) a region may write by
-itself, into the input: an output in place. Then the copy has nothing left to do.
+What is written at consecutive positions of an axis, the first of which may be data (``index_copy``,
+``index_put`` or a slice of a cache), a region may write by itself, into the input: an output in
+place. Then the copy has nothing left to do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from mirage_py.dynamo.regions.nodes import placing
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -28,6 +31,8 @@ class Write:
 
 def take_writes(graph: Graph) -> tuple[Write, ...]:
     """Remove the writes to inputs; what they wrote is returned by the graph, after its results."""
+    _drop_copies_to_slices(graph)
+    _give_all_axes(graph)
     inputs = {n: place for place, n in enumerate(graph.find_nodes(op="placeholder"))}
     writes = []
     values: list[Any] = []
@@ -40,6 +45,36 @@ def take_writes(graph: Graph) -> tuple[Write, ...]:
     if writes:
         _set_results(graph, (*_results(graph), *values))
     return tuple(writes)
+
+
+def _drop_copies_to_slices(graph: Graph) -> None:
+    """A slice that is assigned to is read only to be copied to: what is copied is put there."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.slice_scatter.default):
+        copy = node.args[1]
+        if not isinstance(copy, Node) or copy.target is not torch.ops.aten.copy.default:
+            continue
+        to, value = copy.args[:2]
+        if isinstance(to, Node) and isinstance(value, Node):
+            one, other = to.meta["val"], value.meta["val"]
+            alike = one.dtype == other.dtype and one.device == other.device
+            if alike and one.shape == other.shape:
+                node.replace_input_with(copy, value)
+                for unread in (copy, to):
+                    if not unread.users and unread.op == "call_function":
+                        graph.erase_node(unread)
+
+
+def _give_all_axes(graph: Graph) -> None:
+    """Values that are put at positions, with the leading axes that torch would add."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.index_put.default):
+        value = node.args[2]
+        missing = node.meta["val"].dim() - value.meta["val"].dim()
+        for _ in range(missing):
+            with graph.inserting_before(node):
+                wider = graph.call_function(torch.ops.aten.unsqueeze.default, (value, 0))
+            wider.meta["val"] = value.meta["val"].unsqueeze(0)
+            node.replace_input_with(value, wider)
+            value = wider
 
 
 def put_writes(graph: Graph, writes: Sequence[Write]) -> None:
@@ -123,18 +158,23 @@ def in_place(graph: Graph, writes: Sequence[Write]) -> Mapping[Node, Node]:
 
 
 def _is_one_place(node: Node, target: Node) -> bool:
-    """Whether a node is ``target`` with one position of an axis written."""
-    if node.target is not torch.ops.aten.index_copy.default or node.args[0] is not target:
+    """Whether a node is ``target`` with places of one axis written, one after the other."""
+    found = (
+        placing(node) if isinstance(node, Node) and node.all_input_nodes[:1] == [target] else None
+    )
+    if found is None or found.value is target:
         return False
-    _, axis, index, value = node.args
-    if not isinstance(index, Node) or not isinstance(value, Node) or value is target:
-        return False
-    whole, at, part = (n.meta["val"] for n in (target, index, value))
+    whole, part = target.meta["val"], found.value.meta["val"]
     alike = whole.dtype == part.dtype and whole.device == part.device
     sizes = [s for t in (whole, part) for s in (*t.shape, *t.stride())]
     if not alike or not whole.dim() or not all(isinstance(s, int) for s in sizes):
         return False
-    return bool(at.numel() == 1 and part.shape[axis] == 1)
+    count = part.shape[found.axis] if part.dim() == whole.dim() else 0
+    expected = [*whole.shape]
+    expected[found.axis] = count
+    if [*part.shape] != expected or not count:
+        return False
+    return isinstance(found.positions, int) or found.positions.meta["val"].numel() == count
 
 
 def _results(graph: Graph) -> tuple[Node | Any, ...]:

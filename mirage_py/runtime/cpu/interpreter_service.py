@@ -264,7 +264,8 @@ def _check_positions() -> None:
 
     def checked(_text: str, _constraints: str, values: Any, **_how: Any) -> Any:
         position, count = values
-        assert 0 <= int(position.handle.data.item()) < int(count.handle.data.item()), "outside"
+        places = position.handle.data
+        assert ((places >= 0) & (places < count.handle.data.item())).all(), "outside"
         return position
 
     tl.inline_asm_elementwise = checked

@@ -50,16 +50,14 @@ def _difference(runner: PlanRunner, in_place: PlanRunner, placements: Sequence[P
     random = torch.Generator(device).manual_seed(0)
     inputs = {t.name: _random(t, random) for t in in_place.plan.ugraph.program.inputs}
     for p in placements:
-        at = _middle(p, inputs)
-        if at is None:
+        if not _put_inside(p, inputs, device):
             return f"{p.position} is no place of {p.tensor}"
     own = runner.run_poisoned(*(inputs[t.name] for t in runner.plan.ugraph.program.inputs))
     targets = {p.output: _random(in_place.outputs[p.output], random) for p in placements}
     before = {n: t.clone() for n, t in targets.items()}
     found = in_place.run_in_place(tuple(inputs.values()), targets)
     for p in placements:
-        index = torch.as_tensor(_position(p, inputs), device=device).reshape(1)
-        before[p.output].index_copy_(p.axis, index, own[p.output])
+        before[p.output].index_copy_(p.axis, p.positions(inputs, device), own[p.output])
     for number, result in enumerate(found):
         expected = before.get(number, own[number])
         if not torch.equal(_bits(result), _bits(expected)):
@@ -67,19 +65,15 @@ def _difference(runner: PlanRunner, in_place: PlanRunner, placements: Sequence[P
     return ""
 
 
-def _middle(p: Placement, inputs: dict[str, Any]) -> int | None:
-    """Put the position inside of the tensor."""
-    for place in (p.tensor.shape[p.axis] // 2, 0):
+def _put_inside(p: Placement, inputs: dict[str, Any], device: torch.device) -> bool:
+    """Let the positions be inside of the tensor, where that is possible."""
+    for place in ((p.tensor.shape[p.axis] - p.count) // 2, 0):
         for t in p.read:
             inputs[t.name].fill_(place)
-        at = int(_position(p, inputs))
-        if 0 <= at < p.tensor.shape[p.axis]:
-            return at
-    return None
-
-
-def _position(p: Placement, inputs: dict[str, Any]) -> Any:
-    return p.position.evaluate({f"{t.name}[]": inputs[t.name] for t in p.read})
+        found = p.positions(inputs, device)
+        if 0 <= int(found.min()) and int(found.max()) < p.tensor.shape[p.axis]:
+            return True
+    return False
 
 
 def _random(tensor: Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -2,29 +2,39 @@
 there already, such as a cache of keys and values.
 
 The search makes plans whose outputs are tensors of their own. In a placed plan such an output is
-the whole tensor: a kernel stores each element as before, at another address, one position of an
-axis, which is an element of an integer input. Nothing else of the tensor is touched. Its other
-axes are those of the output, so that different elements stay different. A position outside of the
-tensor ends the kernel with an error, as an index of torch does.
+the whole tensor: a kernel stores each element as before, at another address, a position of an axis,
+or consecutive ones, the first of which may be an element of an integer input. Nothing else of the
+tensor is touched. Its other axes are those of the output, so that different elements stay
+different. A position outside of the tensor ends the kernel with an error, as an index of torch
+does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.index import IndexExpr, dim
 from mirage_py.ugraph.ir.node import STORES, Access, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Output, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel
 
+if TYPE_CHECKING:
+    import torch
+
+
+# In a position, the place along the axis of the output.
+PLACE = "place"
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Output number ``output`` goes to ``tensor``, which has its name and all of its axes; along
-    ``axis``, where it has one element, to ``position``, made of elements of the tensors ``read``.
+    ``axis`` to ``position``, made of elements of the tensors ``read``: where the output has several
+    elements there, of the dimension ``PLACE`` and what is the same for all of them.
     """
 
     output: int
@@ -32,6 +42,27 @@ class Placement:
     axis: int
     position: IndexExpr
     read: tuple[Tensor, ...]
+    count: int = 1
+
+    def positions(self, read: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
+        """The positions that tensors of these contents say, as ``index_copy`` takes them."""
+        import torch
+
+        env: dict[str, Any] = {f"{name}[]": tensor for name, tensor in read.items()}
+        env[PLACE] = torch.arange(self.count, device=device)
+        found = torch.as_tensor(self.position.evaluate(env), device=device)
+        return found.reshape(self.count)
+
+
+def goes_up_by_one(position: IndexExpr) -> bool:
+    """Whether different places have different positions: each is one more than that before it,
+    perhaps modulo an extent that the places do not exceed.
+    """
+    terms = [position.args[0] if position.op == "mod" else position]
+    while any(t.op == "add" for t in terms):
+        terms = [a for t in terms for a in (t.args if t.op == "add" else (t,))]
+    places = [t for t in terms if PLACE in t.dims()]
+    return places == [dim(PLACE)]
 
 
 def placed(plan: Plan, placements: Sequence[Placement]) -> Plan:
@@ -56,7 +87,10 @@ def _placed_output(output: Output, by_name: Mapping[str, Placement]) -> Output:
     old, new = list(output.tensor.shape), list(found.tensor.shape)
     alike = output.tensor.dtype == found.tensor.dtype and len(old) == len(new)
     old[found.axis : found.axis + 1], new[found.axis : found.axis + 1] = [], []
-    if not alike or old != new or output.tensor.shape[found.axis] != 1:
+    count = output.tensor.shape[found.axis]
+    fits = count <= found.tensor.shape[found.axis]
+    is_apart = count == 1 or (fits and goes_up_by_one(found.position))
+    if not alike or old != new or count != found.count or not is_apart:
         raise ScheduleError(f"{output.tensor} is no part of {found.tensor}", where="placed")
     return Output(found.tensor, output.node, _at(output.index, found))
 
@@ -79,4 +113,5 @@ def _placed_node(node: Node, by_name: Mapping[str, Placement]) -> Node:
 
 
 def _at(index: Sequence[IndexExpr], found: Placement) -> tuple[IndexExpr, ...]:
-    return (*index[: found.axis], found.position, *index[found.axis + 1 :])
+    position = found.position.substitute({PLACE: index[found.axis]})
+    return (*index[: found.axis], position, *index[found.axis + 1 :])

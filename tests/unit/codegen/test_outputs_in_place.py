@@ -17,7 +17,7 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, F32, I64
 from mirage_py.ugraph.ir.plan import Plan, chained
 from mirage_py.ugraph.ir.program import Tensor
-from mirage_py.ugraph.rewrite.placements import Placement, placed
+from mirage_py.ugraph.rewrite.placements import PLACE, Placement, placed
 
 needs_compiler = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 HEADS, WIDE, PLACES = 4, 16, 6
@@ -74,6 +74,48 @@ def test_one_position_is_written(backend: str):
 def test_a_position_outside_ends_the_kernel(backend: str, count: int):
     with pytest.raises(CompileError):
         check(backend, count)
+
+
+# From the back, and up to the end, where the places of a tile that are outside would be outside.
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("count", "rows"), [(-2, [4, 5, 0]), (3, [3, 4, 5])])
+def test_consecutive_positions_are_written(backend: str, count: int, rows: list[int]):
+    b = ProgramBuilder("keys")
+    b.dim("s", 3), b.dim("d", WIDE)
+    b.input("x", (3, WIDE), F32)
+    _output_of_rows(b, b.load("x", "sd"))
+    whole = replace(one_kernel(b.build(), {"s": 2}), backend=backend)
+    position = ix.data("count", ()) + ix.dim(PLACE)
+    if count < 0:
+        position = position % PLACES
+    cache = Tensor("K", (1, PLACES, WIDE), BF16)
+    found = Placement(0, cache, 1, position, (COUNT,), 3)
+    run = run_emulated if backend == "cuda" else run_interpreted
+    x = np.random.default_rng(0).integers(-8, 8, (3, WIDE)).astype(float)
+    made = run(placed(whole, [found]), {"x": x, "count": np.array(float(count))})["K"][0]
+    np.testing.assert_array_equal(made[rows], 2 * x)
+    assert np.isnan(np.delete(made, rows, axis=0)).all()
+
+
+def test_positions_that_may_be_the_same_are_refused():
+    b = ProgramBuilder("keys")
+    b.dim("s", 3), b.dim("d", WIDE)
+    b.input("x", (3, WIDE), F32)
+    _output_of_rows(b, b.load("x", "sd"))
+    whole = one_kernel(b.build(), {"s": 2})
+    rows = Tensor("at", (3,), I64)
+    for position, extent in ((ix.data("at", (ix.dim(PLACE),)), 6), (ix.dim(PLACE) % 2, 2)):
+        cache = Tensor("K", (1, extent, WIDE), BF16)
+        with pytest.raises(ScheduleError):
+            placed(whole, [Placement(0, cache, 1, position, (rows,), 3)])
+
+
+def _output_of_rows(b: ProgramBuilder, x: int) -> None:
+    from mirage_py.ugraph.building import views
+    from mirage_py.ugraph.building.views import NamedArray
+
+    doubled = b.apply("mul", x, b.const(2.0))
+    views.output(b, "K", NamedArray(doubled, ((), ("s",), ("d",))), BF16)
 
 
 def test_a_link_waits_before_it_reads_the_position():
