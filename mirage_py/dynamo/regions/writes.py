@@ -159,9 +159,7 @@ def in_place(graph: Graph, writes: Sequence[Write]) -> Mapping[Node, Node]:
 
 def _is_one_place(node: Node, target: Node) -> bool:
     """Whether a node is ``target`` with places of one axis written, one after the other."""
-    found = (
-        placing(node) if isinstance(node, Node) and node.all_input_nodes[:1] == [target] else None
-    )
+    found = placing(node) if node.all_input_nodes[:1] == [target] else None
     if found is None or found.value is target:
         return False
     whole, part = target.meta["val"], found.value.meta["val"]
