@@ -111,9 +111,11 @@ class RegionWrite:
         inputs[self.input].index_copy_(self.placement.axis, self._position(inputs), value)
 
     def _position(self, inputs: Sequence[Any]) -> torch.Tensor:
+        from mirage_py.runtime.launch.placed_runner import positions
+
         named = zip(self.placement.read, self.read, strict=True)
         read = {t.name: inputs[n] for t, n in named}
-        return self.placement.positions(read, inputs[self.input].device)
+        return positions(self.placement, read, inputs[self.input].device)
 
 
 @dataclass(frozen=True, slots=True)

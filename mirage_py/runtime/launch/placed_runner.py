@@ -8,14 +8,14 @@ agree bit by bit, with nothing else of the tensors changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, ScheduleError
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.repeated_launch import empty
 from mirage_py.ugraph.ir.program import Tensor
-from mirage_py.ugraph.rewrite.placements import Placement, placed
+from mirage_py.ugraph.rewrite.placements import PLACE, Placement, placed
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +42,15 @@ def placed_runner(runner: PlanRunner, placements: Sequence[Placement]) -> PlanRu
     return found
 
 
+def positions(p: Placement, read: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
+    """The positions that tensors of these contents say, as ``index_copy`` takes them."""
+    import torch
+
+    env: dict[str, Any] = {f"{name}[]": tensor for name, tensor in read.items()}
+    env[PLACE] = torch.arange(p.count, device=device)
+    return torch.as_tensor(p.position.evaluate(env), device=device).reshape(p.count)
+
+
 def _difference(runner: PlanRunner, in_place: PlanRunner, placements: Sequence[Placement]) -> str:
     """Where the two do not agree; empty if they do."""
     import torch
@@ -57,7 +66,7 @@ def _difference(runner: PlanRunner, in_place: PlanRunner, placements: Sequence[P
     before = {n: t.clone() for n, t in targets.items()}
     found = in_place.run_in_place(tuple(inputs.values()), targets)
     for p in placements:
-        before[p.output].index_copy_(p.axis, p.positions(inputs, device), own[p.output])
+        before[p.output].index_copy_(p.axis, positions(p, inputs, device), own[p.output])
     for number, result in enumerate(found):
         expected = before.get(number, own[number])
         if not torch.equal(_bits(result), _bits(expected)):
@@ -70,7 +79,7 @@ def _put_inside(p: Placement, inputs: dict[str, Any], device: torch.device) -> b
     for place in ((p.tensor.shape[p.axis] - p.count) // 2, 0):
         for t in p.read:
             inputs[t.name].fill_(place)
-        found = p.positions(inputs, device)
+        found = positions(p, inputs, device)
         if 0 <= int(found.min()) and int(found.max()) < p.tensor.shape[p.axis]:
             return True
     return False

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.index import IndexExpr, dim
@@ -21,10 +20,6 @@ from mirage_py.ugraph.ir.node import STORES, Access, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Output, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel
-
-if TYPE_CHECKING:
-    import torch
-
 
 # In a position, the place along the axis of the output.
 PLACE = "place"
@@ -43,15 +38,6 @@ class Placement:
     position: IndexExpr
     read: tuple[Tensor, ...]
     count: int = 1
-
-    def positions(self, read: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
-        """The positions that tensors of these contents say, as ``index_copy`` takes them."""
-        import torch
-
-        env: dict[str, Any] = {f"{name}[]": tensor for name, tensor in read.items()}
-        env[PLACE] = torch.arange(self.count, device=device)
-        found = torch.as_tensor(self.position.evaluate(env), device=device)
-        return found.reshape(self.count)
 
 
 def goes_up_by_one(position: IndexExpr) -> bool:
