@@ -2,7 +2,7 @@
 
 python -m benchmarks.wild --dry -o benchmarks/results/wild-cpu.json   # without a GPU
 python -m benchmarks.wild --docs benchmarks/results/wild-cpu.json     # the tables of the page
-python -m benchmarks.wild -o OUT.json                                 # on GPUs, at real sizes
+python -m benchmarks.wild -o OUT.json            # on GPUs, at real sizes; --docs takes it, too
 python -m benchmarks.wild --only latent_attention@B=1:S=8192          # at others
 python -m benchmarks.wild --join LATER.json -o OUT.json               # its rows instead of OUT's
 
@@ -152,14 +152,17 @@ def measured(
 
 
 def fill_page(document: Json, page: Path = PAGE) -> None:
-    """Put the tables into the page."""
+    """Put the tables of a dry run, or that of a GPU, into the page."""
     text = page.read_text(encoding="utf-8")
-    for mark, made in (
-        ("wild-counts", table.counts_table(document)),
-        ("wild-reasons", table.reasons_table(document)),
-        ("wild-programs", table.programs_table(document)),
-    ):
-        text = marks.filled(text, mark, made)
+    made = {
+        "wild-counts": table.counts_table,
+        "wild-reasons": table.reasons_table,
+        "wild-programs": table.programs_table,
+    }
+    if "machine" in document:
+        made = {"wild-gpu": table.measured_table}
+    for mark, lines in made.items():
+        text = marks.filled(text, mark, lines(document))
     page.write_text(text, encoding="utf-8")
 
 

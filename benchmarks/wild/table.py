@@ -1,4 +1,4 @@
-"""The tables of the page docs/reference/wild.md, from the result file of a dry run."""
+"""The tables of the page docs/reference/wild.md, from the files of a dry run and of a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.wild.catalogue import FAMILIES
-from benchmarks.wild.summary import KINDS, is_right, served_as
+from benchmarks.wild.summary import KINDS, WAYS, is_right, served_as
 
 Row = Mapping[str, Any]
 
@@ -52,6 +52,44 @@ def programs_table(document: Mapping[str, Any]) -> str:
                     f"{inside['in_regions']} of {inside['operators']}",
                     "yes" if is_right(row) else "**no**",
                     f"{spent:.1f}",
+                )
+            )
+        )
+    return "\n".join(lines)
+
+
+def measured_table(document: Mapping[str, Any]) -> str:
+    """What a GPU says: the counts, then every program in a line, best first."""
+    found, rows = document["summary"], document["rows"]
+    head = ("program", "ours us", "best peer us", "peer", "ratio", "first call s", "served", "tree")
+    said = (
+        f"{found['programs']} programs, {found['timed']} of them timed: geometric mean "
+        f"{found['geomean']:.3f}x, {found['faster']} at least as fast as the best peer, "
+        f"{found['below_0_98']} below 0.98x, {found['right']} right both ways."
+    )
+    lines = [
+        said,
+        "",
+        _line(head),
+        _line(("---", *["---:"] * 2, "---", *["---:"] * 2, "---", "---")),
+    ]
+    for row in sorted(rows, key=lambda row: -(row["against_best"] or 0.0)):
+        peers = {name: us for name, us in row["times_us"].items() if name not in WAYS}
+        peer = min(peers, key=peers.__getitem__)
+        ours, ratio = row["ours_us"], row["against_best"]
+        wrong = [name for name in row["faults"] if name in WAYS]
+        lines.append(
+            _line(
+                (
+                    row["program"],
+                    "" if ours is None else f"{ours:.1f}",
+                    f"{peers[peer]:.1f}",
+                    peer,
+                    "" if ratio is None else f"{ratio:.3f}x",
+                    f"{row['first_call_s'].get('decorator', 0.0):.0f}",
+                    row["served"].partition(":")[0]
+                    + "".join(f"; **{way} not right**" for way in wrong),
+                    row.get("commit", document["commit"])[:8],
                 )
             )
         )

@@ -6,7 +6,8 @@ import json
 
 from click.testing import CliRunner
 
-from benchmarks.wild.command import main
+from benchmarks.wild.command import fill_page, main
+from benchmarks.wild.summary import measured_summary
 
 
 def _document(commit, **ratios):
@@ -32,3 +33,19 @@ def test_later_rows_replace_earlier_ones(tmp_path):
     assert found["summary"]["programs"] == 3
     assert found["summary"]["below_0_98"] == 0
     assert CliRunner().invoke(main, ["--join", str(later)]).exit_code == 2
+
+
+def test_the_page_says_what_a_gpu_said(tmp_path):
+    page = tmp_path / "wild.md"
+    page.write_text("<!-- wild-gpu -->\n<!-- /wild-gpu -->\n")
+    document = _document("abcdef0123", greedy=0.5, swiglu=1.5)
+    for row in document["rows"]:
+        row |= {"ours_us": 2.0, "times_us": {"eager": 9.0, "compile": 3.0, "decorator": 2.0}}
+        row["served"] = "mirage_py: grid m by 1"
+    document["rows"][0]["faults"] = {"backend": "off"}
+    document |= {"machine": {}, "summary": measured_summary(document["rows"])}
+    fill_page(document, page)
+    first, _, _, _, best, worst, _ = page.read_text().splitlines()[1:]
+    assert first.startswith("2 programs, 2 of them timed: geometric mean 0.866x")
+    assert best == "| swiglu | 2.0 | 3.0 | compile | 1.500x | 9 | mirage_py | abcdef01 |"
+    assert "mirage_py; **backend not right**" in worst
