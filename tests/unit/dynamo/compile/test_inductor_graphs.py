@@ -19,6 +19,8 @@ from torch._inductor.graph import GraphLowering
 
 from mirage_py.dynamo.backend import mirage_py
 from mirage_py.dynamo.compile import compiler, inductor_graphs
+from mirage_py.dynamo.serve.graph_target import graph_target
+from mirage_py.dynamo.serve.options import backend_options
 from mirage_py.errors import InputError, LostGpuError, MirageWarning
 
 Compiled = Callable[..., Any]
@@ -238,3 +240,17 @@ def test_a_reset_of_dynamo_reaches_cuda_graphs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cudagraph_trees, "reset_cudagraph_trees", lambda: reset.append(1))
     mirage_py.reset()  # type: ignore[attr-defined]
     assert reset == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "tunes"),
+    [
+        ({}, False),
+        ({"effort": "full"}, True),
+        ({"inductor": {"max_autotune": True}}, True),
+        ({"effort": "full", "rest": "eager"}, False),
+    ],
+)
+def test_what_is_left_is_tuned_where_its_settings_say_so(options: dict[str, Any], tunes: bool):
+    found = backend_options(None, options)
+    assert compiler.GraphCompiler(found, graph_target("h200"))._rest_tunes() is tunes

@@ -79,6 +79,22 @@ def test_a_product_of_two_symbols_is_one_size(symbolic: Symbolic):
     assert both.of([flat.new_empty(30, 3), torch.empty(6, 4)]) == (6, 30)
 
 
+def test_two_axes_as_one(symbolic: Symbolic):
+    """One of them is 1, and the other all of their product."""
+    x = symbolic(6, 4)
+    rows, columns = x.shape[0], symbolic(5, 4).shape[0]
+    values = [x.new_empty(rows, columns, 3), rows * columns, x.new_empty(rows**2 * columns)]
+    found = symbolic_sizes(values)
+    assert found is not None
+    assert found.layouts((6, 5))[1:] == [30, layouts_of([torch.empty(180)])[0]]
+    merged = found.where_one_is_1("n0", "n1")
+    assert merged is not None
+    assert (merged.names, merged.sources) == (("n1",), ((0, 1),))
+    first, second, third = merged.layouts((30,))
+    assert (first.shape, first.strides, second, third.shape) == ((1, 30, 3), (90, 3, 1), 30, (30,))
+    assert merged.axes()[0, 1] == "n1"
+
+
 def test_what_no_input_says_has_no_name(symbolic: Symbolic):
     x = symbolic(6, 4)
     assert symbolic_sizes([x.new_empty(x.shape[0] // 2, 4)]) is None
