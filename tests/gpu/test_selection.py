@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mirage_py.dynamo.backend import mirage_py
 from mirage_py.runtime.selection.first_k import first_k
 
 pytestmark = pytest.mark.gpu
@@ -29,5 +30,5 @@ def test_a_compiled_graph_calls_it():
 
     x = torch.randn(16, 65536, device="cuda")
     with torch.no_grad():
-        found = torch.compile(kept, backend="mirage_py", options={"effort": "none"})(x)
+        found = torch.compile(kept, backend=mirage_py, options={"effort": "none"})(x)
     torch.testing.assert_close(found, kept(x), rtol=0, atol=0)

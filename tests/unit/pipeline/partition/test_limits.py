@@ -51,3 +51,13 @@ def test_a_part_computes_nothing_twice():
     assert computes_twice(twice)
     assert not computes_twice(once)
     assert not fits_part(twice, PartitionLimits())
+
+
+def test_programs_of_one_kernel_may_be_twice_as_large():
+    few, many = (
+        parse(f"B = {rows}, D = 64\nX[B, D] : f32\nY[b, d] = softmax[d](X[b, d])")
+        for rows in (16, 2048)
+    )
+    limits = PartitionLimits(operators=-(-operator_count(many) // 2))
+    assert fits(many, limits)
+    assert not fits(few, limits)
