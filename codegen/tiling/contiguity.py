@@ -72,6 +72,23 @@ def _is_run(access: Access, tensor: Tensor, dim: str, run: int) -> bool:
     return moves == 1
 
 
+def slope(expr: IndexExpr, dim: str) -> int | None:
+    """By how much an expression grows from any position along ``dim`` to the next; None if not
+    evenly.
+    """
+    if dim not in expr.dims():
+        return 0
+    if expr.op == "dim":
+        return 1
+    if expr.op not in ("add", "mul"):
+        return None
+    parts = [slope(part, dim) for part in expr.args]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return known[0] * expr.value if expr.op == "mul" else sum(known)
+
+
 def steps_along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
     """By how much an expression grows from one of ``run`` positions to the next, None if not
     evenly; and what it is a multiple of at the first.

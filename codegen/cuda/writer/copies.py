@@ -16,7 +16,7 @@ from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.codegen.tiling.contiguity import strided
+from mirage_py.codegen.tiling.contiguity import slope, strided
 from mirage_py.codegen.tiling.places import single_places
 from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
@@ -159,6 +159,8 @@ class Copies:
             inside = out.in_range(facts.live(staged.load), facts.section(staged.load), layouts)
             section = facts.section(staged.load)
             source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
+            if staged.tile.panels_flip:
+                source = self._by_steps(staged.load, layout, i) or source
             to = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
             if staged.is_asynchronous:
                 width = staged.copy_bytes
@@ -177,8 +179,30 @@ class Copies:
             layouts = {i: tile.pieces}
             inside = self._inside(load, layouts) or "true"
             source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
+            source = self._by_steps(load, tile.pieces, i) or source
             # With a cache policy an H200 takes the instruction for an illegal one (CUDA 13.0).
             out.line(f"cp_async_16({self._private_place(tile, buffer, i)}, {source}, {inside});")
+
+    def _by_steps(self, load: int, layout: Layout, i: str) -> str:
+        """The place that copy ``i`` reads as that of the first one and a constant, which the
+        instruction holds: no address is computed for each. Empty where the steps are uneven.
+        """
+        facts = self.facts
+        node, section = facts.block.nodes[load], facts.section(load)
+        steps = dict.fromkeys(facts.live(load), 0)
+        for _, expr, stride in strided(node.access.index, facts.tensors[node.access.tensor]):
+            for dim in set(expr.dims()) & set(steps):
+                step = slope(expr, dim)
+                if step is None:
+                    return ""
+                steps[dim] += step * stride
+        first = Layout((), layout.lanes, layout.warps)
+        apart = [steps[dim] << power for dim, power in layout.registers]
+        terms = [f"({i} >> {n} & 1) * {step}" for n, step in enumerate(apart) if step]
+        if apart and all(step == apart[0] << n for n, step in enumerate(apart)):
+            terms = [f"{i} * {apart[0]}"] if apart[0] else []
+        place = f"{node.access.tensor} + ({self.offset(node, {i: first}, section)})"
+        return " + ".join((place, *(terms if i != "0" else ())))
 
     def read_private(self, load: int, tile: PrivateTile, buffer: str) -> Value:
         """What a thread has copied for itself, in registers."""

@@ -229,9 +229,12 @@ class _Writer:
         return _Value(operator(node.op).torch.format(*texts), node.dims, dtype)
 
     def _as_number(self, value: _Value) -> _Value:
-        """In a program truth values and integers are numbers: of two masks + would be "or"."""
-        is_float = value.dtype is None or value.dtype.is_float
-        return value if is_float else self._cast(value, F32)
+        """In a program truth values and integers are numbers: of two masks + would be "or". Float8
+        are, too, with which PyTorch multiplies matrices alone.
+        """
+        dtype = value.dtype
+        is_number = dtype is None or (dtype.is_float and dtype.bytes > 1)
+        return value if is_number else self._cast(value, F32)
 
     def _where(self, node: Node, args: Sequence[_Value]) -> _Value:
         args = [args[0], *self._of_one_type([*args[1:]])]
@@ -260,6 +263,7 @@ class _Writer:
 
     def _reduction(self, node: Node) -> _Value:
         x = self._value(node.args[0])
+        x = self._as_number(x) if x.dtype is not None and x.dtype.is_float else x
         axes = ", ".join(str(x.dims.index(d)) for d in node.reduced)
         if node.op == "max":
             return _Value(f"{_atom(x.text)}.amax(({axes},))", node.dims, x.dtype)

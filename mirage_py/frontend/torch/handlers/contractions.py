@@ -13,6 +13,7 @@ from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.named_array import NamedArray, flat_index, reindex
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import dtype
 
 
@@ -60,25 +61,65 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> NamedArray:
-    """(scale_x * x) @ (scale_y * y) + bias of float8, with scales of tensors or channels."""
+    """(scale_x * x) @ (scale_y * y) + bias of float8; scales of tensors, channels or blocks."""
     del out_dtype, use_fast_accum  # the graph has the type; sums are in float32
     if scale_result is not None or t.result_dtype() in BYTE_FLOATS:
         raise t.refuse(
             "_scaled_mm with a result of float8 is not supported",
             repair="take out_dtype=torch.bfloat16, and quantise behind it",
         )
+    inner = t.shape(scale_x)[-1:]
+    in_groups = len(scale_y.axes) == 2 and inner == t.shape(scale_y)[:1] != (1,)
+    multiply = _scaled_in_groups if in_groups else _scaled_after
+    result = multiply(t, x, y, scale_x, scale_y)
+    result = result if bias is None else t.apply("add", result, bias)
+    return NamedArray(t.builder.cast(result.node, dtype(str(t.result_dtype()))), result.axes)
+
+
+def _scaled_after(
+    t: Lowering, x: NamedArray, y: NamedArray, scale_x: NamedArray, scale_y: NamedArray
+) -> NamedArray:
+    """A product, times scales of tensors or of its rows and columns."""
     result = matmul(t, x, y)
     for scale, kept in ((scale_x, (t.shape(x)[0], 1)), (scale_y, (1, t.shape(y)[1]))):
         if prod(t.shape(scale)) != 1 and t.shape(scale) != kept:
             raise t.refuse(
                 f"_scaled_mm with scales of shape {list(t.shape(scale))} is not supported",
-                why="scales are of a whole tensor, or of each row and column",
+                why="scales are of a whole tensor, of each row and column, or of blocks of both",
                 repair="write scales of blocks as factors of what is multiplied",
             )
         whole = prod(t.shape(scale)) == 1
         result = t.apply("mul", result, views.reshape(t.builder, scale, ()) if whole else scale)
-    result = result if bias is None else t.apply("add", result, bias)
-    return NamedArray(t.builder.cast(result.node, dtype(str(t.result_dtype()))), result.axes)
+    return result
+
+
+def _scaled_in_groups(
+    t: Lowering, x: NamedArray, y: NamedArray, scale_x: NamedArray, scale_y: NamedArray
+) -> NamedArray:
+    """The sum over groups of inner positions of products of each, which have two factors."""
+    (rows, inner), columns = t.shape(x), t.shape(y)[1]
+    groups = t.shape(scale_x)[1]
+    one = views.reshape(t.builder, x, (rows, groups, inner // groups))
+    other = views.reshape(t.builder, y, (groups, inner // groups, columns))
+    factors = [_of_blocks(t, scale_x, 0, rows), _of_blocks(t, scale_y, 1, columns)]
+    return contract(t, ["agk", "gkb", "ag", "gb"], "ab", [one, other, *factors])
+
+
+def _of_blocks(t: Lowering, scale: NamedArray, axis: int, extent: int) -> NamedArray:
+    """A scale for each position of an axis, from one for each block."""
+    blocks = t.shape(scale)[axis]
+    if blocks == extent:
+        return scale
+    if extent % blocks:
+        raise t.refuse(
+            f"_scaled_mm with scales of {blocks} blocks of {extent}",
+            why="blocks are of one size",
+            repair="pad the operands to whole blocks",
+        )
+    dim = t.builder.fresh_dim("i", extent)
+    position = ix.dim(dim) // (extent // blocks)
+    axes = (*scale.axes[:axis], (dim,), *scale.axes[axis + 1 :])
+    return NamedArray(reindex(t.builder, scale, {axis: position}), axes)
 
 
 @handles("einsum.default")

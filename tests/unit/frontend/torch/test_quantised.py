@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.trace import trace
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.interpret.program import evaluate_program
 
 ROWS, COLUMNS, OUTPUTS, GROUP = 3, 64, 5, 16
 GROUPS = (OUTPUTS, COLUMNS // GROUP)
@@ -109,6 +112,20 @@ def test_scaled_matmuls_of_float8(shapes):
     bias = torch.randn(48).bfloat16()
     assert trace(scaled, x, w, a, s, bias).nodes == trace(by_hand, x, w, a, s, bias).nodes
     torch.testing.assert_close(scaled(x, w, a, s, bias), by_hand(x, w, a, s, bias))
+
+
+def test_scales_of_blocks_are_factors_in_the_loop():
+    """1 x 128 activations and 128 x 128 weights; a CPU does not run them."""
+    x, w = (torch.randn(n, 256).to(torch.float8_e4m3fn) for n in (8, 384))
+    a, s = torch.rand(2, 8).t(), torch.rand(3, 2).t()
+    program = trace(lambda *args: scaled(*args, None), x, w, a, s)
+    arrays = {t.name: v.double().numpy() for t, v in zip(program.inputs, (x, w, a, s), strict=True)}
+    (found,) = evaluate_program(program, arrays, FloatMeaning()).values()
+    left = x.double() * a.repeat_interleave(128, 1)
+    right = w.t().double() * s.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    np.testing.assert_allclose(found, (left @ right).numpy(), rtol=2e-2, atol=2e-2)
+    (matmul,) = (n for n in program.nodes if n.op == "matmul")
+    assert all(program.nodes[n].op in ("load", "mul") for n in matmul.args)
 
 
 def test_a_scaled_matmul_with_a_result_of_float8_is_refused():

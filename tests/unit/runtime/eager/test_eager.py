@@ -54,6 +54,17 @@ def test_examples(path: Path):
     check(shrink(program, {d: e for d, e in extents.items() if d not in fixed}), bound)
 
 
+def test_float8_is_a_number_beside_scales():
+    text = """
+    M = 6, G = 2, N = 4, R = 8
+    X[M, G * R], W[N, G * R] : f8e4m3, A[G, M], S[N // 2, G] : f32
+    index r < R
+    Y[m, n] : bf16 = sum[g, r](X[m, g * 8 + r] * W[n, g * 8 + r] * A[g, m] * S[n // 2, g])
+    Z[m] : f32 = max[g](A[g, m] * X[m, 8 * g])
+    """
+    check(mirage_py.parse(text), 8 * BOUND)
+
+
 def test_norms_and_softmax_are_one_call():
     assert "F.rms_norm(X, (96,), weight=G, eps=1e-06)" in eager_source(rms_program())
     text = """
