@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.partition.compose import compose, own_dims
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.library_parts import library_result
+from mirage_py.pipeline.partition.limits import operator_count
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.record import race_record
 from mirage_py.pipeline.selection.request import AUTO, Request
@@ -25,6 +27,7 @@ from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
 
@@ -50,10 +53,14 @@ class PartJob:
         # Kernels of one plan are of one back end; without times Triton is taken for all parts.
         one = "triton" if request.backend == AUTO and not self.measure else request.backend
         name = f"{request.journal.name}.part{number}" if request.journal else ""
+        # Neither a library's part nor a copy is searched; the composite is measured.
+        searched = sum(
+            bool(operator_count(p)) and library_convolution(p) is None for p in whole.parts
+        )
         return replace(
             request.named(part.name),
             backend=one,
-            budget=None if request.budget is None else request.budget / (len(whole.parts) + 1),
+            budget=None if request.budget is None else request.budget / (searched + 1),
             baselines=None,
             counts_host=False,
             journal=request.journal and request.journal.with_name(name),
@@ -137,6 +144,8 @@ def _choose(part: Program, rank: RankPart, request: Request, job: PartJob) -> _C
         if called is not None:
             return _library_chosen(called, request.backend)
         ranking = rank(part, job.target, request)
+        if job.measure and not operator_count(part):
+            return _unmeasured(ranking)
         if not job.measure or request.should_stop():
             found = ranking.modelled(deadline)
             why = "; ".join(found.notes)
@@ -149,6 +158,20 @@ def _choose(part: Program, rank: RankPart, request: Request, job: PartJob) -> _C
         return _fastest(ranking, eager.measured(deadline))
     except (UnsupportedError, VerificationError) as error:
         return _Chosen(None, why=str(error))
+
+
+def _unmeasured(ranking: Ranking) -> _Chosen:
+    """The likeliest plans of a copy, which are alike: they are checked and timed with the rest."""
+    picked: dict[str, _Picked] = {}
+    for instance in ranking.instances:
+        plan = instance.plan
+        if plan.backend not in picked:
+            with contextlib.suppress(VerificationError):
+                evidence = ranking.evidence(plan, 0.0, 0.0, "")
+                picked[plan.backend] = _Picked(plan, instance.estimate.time_us, evidence)
+        if len(picked) == len(BACKENDS):
+            break
+    return _Chosen(ranking.predicted(), picked, "" if picked else "no plan of a copy")
 
 
 def _backends(asked: str) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,11 @@ import torch.nn.functional as F
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.partition import memory_formats
 from mirage_py.pipeline.partition.library_parts import library_evidence
-from mirage_py.pipeline.pipeline import partition_of
+from mirage_py.pipeline.partition.optimize_parts import PartJob, _choose
+from mirage_py.pipeline.pipeline import partition_of, rank_plans
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.launch.library import convolution_of
+from mirage_py.targets import target
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
@@ -89,3 +94,17 @@ def test_a_result_that_the_library_made_is_not_copied():
     found = convolution_of(call.convolution)(torch.ones(1, 2, 3, 3), torch.ones(2, 2, 3, 3), out)
     assert found is not out
     assert found.stride() == out.stride()
+
+
+def test_copies_are_neither_measured_alone_nor_have_a_share_of_the_budget(monkeypatch):
+    monkeypatch.setattr(memory_formats, "_LEAST_FLOPS", 0.0)
+    x, w = torch.randn(2, 8, 6, 5).bfloat16(), torch.randn(8, 8, 3, 3).bfloat16()
+    program = trace(lambda x, w: F.conv2d(x, w, padding=1).relu(), x, w)
+    whole, h200 = partition_of(program), target("h200")
+    copy, call, rest = whole.parts
+    assert [p.nodes[-1].op for p in (copy, rest)] == ["load", "relu"]
+    job = PartJob(h200, measure=True, request=Request("h200", "triton", budget=40.0))
+    assert [job.of_part(whole, n).budget for n in range(3)] == [20.0] * 3
+    chosen = _choose(copy, rank_plans, replace(job.of_part(whole, 0), budget=None), job)
+    assert chosen.picked["triton"].plan.ugraph.program == copy
+    assert library_convolution(call) is not None
