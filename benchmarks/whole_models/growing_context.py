@@ -157,6 +157,7 @@ def measured(
 @click.option("--tokens", type=click.IntRange(min=3), default=303, help="Tokens at its end.")
 @click.option("--budget", type=float, default=5.0, help="Seconds for each distinct region.")
 @click.option("--passes", type=click.IntRange(min=1), default=5, help="Timed loops of each.")
+@click.option("--trust", is_flag=True, help="Regions are used without a race of whole graphs.")
 @click.option("--peers", default=",".join(_PEERS), help="Rivals besides eager, with commas.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 @click.option("--smoke", is_flag=True, help="A tiny model on the CPU: nothing is measured.")
@@ -167,6 +168,7 @@ def main(
     tokens: int,
     budget: float,
     passes: int,
+    trust: bool,
     peers: str,
     output: Path | None,
     smoke: bool,
@@ -178,6 +180,7 @@ def main(
         click.echo("no NVIDIA GPU here: nothing was measured (--smoke runs all but the clock)")
         return
     asked: Json = {"effort": "quick", "budget": budget}
+    asked |= {"whole_graph": "trust"} if trust else {}
     if smoke:
         asked = {"on_cpu": "reference", "rest": "eager", "target": "h200"}
     rivals = [name for name in peers.split(",") if name and not smoke]
