@@ -73,6 +73,7 @@ def measured_row(
             error = float((got.double() - want.double()).abs().max() / want.abs().max())
             graphs = {n: CompiledGraph(call, is_captured=n == "eager") for n, call in calls.items()}
             times = times_on_gpu(graphs, lambda: None)
+            launches = {n: _launches(call) for n, call in calls.items()}
         note("timing")
     times.setdefault("ours", times["max_autotune_freezing"])
     times["served"] = min(us for peer, us in times.items() if peer != "eager")
@@ -83,6 +84,7 @@ def measured_row(
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "times_us": {n: round(us, 2) for n, us in times.items()},
+        "launches": launches,
         "error": error,
         "verdict": found.why or "another graph",
         "modelled": None if result is None else round(result.speedup, 3),
@@ -98,6 +100,14 @@ def measured_row(
     gc.collect()
     torch.cuda.empty_cache()
     return row
+
+
+def _launches(call: Callable[[], object]) -> int:
+    """Kernels, copies and fills that a call runs on the GPU."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    return sum(e.device_type == torch.autograd.DeviceType.CUDA for e in profile.events() or ())
 
 
 def _calls(graph: torch.fx.Graph) -> int:

@@ -6,6 +6,7 @@ mirage_py/runtime/timing/turns.py, each measurement of a peer's candidate with i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,18 @@ def tune_in_turns() -> None:
 def _in_turn(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def measured(*args: Any, **kwargs: Any) -> Any:
+        _warm_up([*args, *kwargs.values()])
         with turn():
             return method(*args, **kwargs)
 
     return measured
+
+
+def _warm_up(given: list[Any]) -> None:
+    """Call once what is measured: it may compile then, and nobody shall wait for that."""
+    for value in given:
+        for call in value if isinstance(value, list | tuple) else [value]:
+            if callable(call):
+                # What it raises, it raises again where it is measured.
+                with contextlib.suppress(Exception):
+                    call()

@@ -32,12 +32,17 @@ def emit_fused_convolution(spec: FusedConvolution, tiles: ConvolutionTiles) -> s
     writer = CodeWriter()
     writer.line("import triton")
     writer.line("import triton.language as tl")
+    if tiles.is_early:
+        writer.line("from triton.language.extra import cuda")
     writer.line()
     writer.line()
     writer.line("@triton.jit")
     writer.line(f"def {NAME}({', '.join(parameters(spec, tiles))}):")
     with writer.indented():
         _emit_places(writer, spec, tiles)
+        if tiles.is_early:
+            writer.line("cuda.gdc_wait()")
+            writer.line("cuda.gdc_launch_dependents()")
         _emit_loop(writer, spec, tiles)
         if tiles.splits > 1:
             _emit_meeting(writer, tiles)

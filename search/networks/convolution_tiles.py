@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from itertools import product
+from math import inf
 
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
@@ -34,6 +36,12 @@ def ranked_tiles(spec: FusedConvolution, target: Target, count: int) -> list[Con
         if len(found) == count:
             break
     return found
+
+
+@functools.cache
+def least_us(spec: FusedConvolution, target: Target) -> float:
+    """The model's time of the best tiles; infinite where there are none."""
+    return min((modelled_ns(spec, t, target) for t in _all(spec, target)), default=inf) / 1e3
 
 
 def modelled_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from mirage_py.networks.operators.opaque import OPAQUE
@@ -16,7 +16,7 @@ from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.search.model.baseline_model import fused_us, matmul_us
 from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import constants_of
-from mirage_py.search.networks.convolution_tiles import modelled_ns, ranked_tiles
+from mirage_py.search.networks.convolution_tiles import least_us
 from mirage_py.search.networks.egraph import INPUT, RESULT, ENode
 from mirage_py.search.networks.extraction.problem import Kind
 from mirage_py.targets import Target
@@ -69,11 +69,10 @@ class NetworkCosts:
         """The time of a library's kernel."""
         known = self.measured.get(signature(node, operands))
         spec = convolution_of(node, operands)
-        tiles = [] if spec is None else ranked_tiles(spec, self.target, 1)
-        ours = [modelled_ns(spec, t, self.target) / 1e3 for t in tiles if spec is not None]
+        ours_us = inf if spec is None else least_us(spec, self.target)
         if known is not None:
             # It will be a kernel of ours where that is faster, which is measured then.
-            return min([known, *(us * _DOUBT for us in ours)])
+            return min(known, ours_us * _DOUBT)
         moved = float(sum(t.elements * t.dtype.bytes for t in (*operands, *results)))
         if node.operator not in _FLOPS:
             return fused_us(moved, 0.0, self.target)
@@ -83,10 +82,10 @@ class NetworkCosts:
         )
         flops = _FLOPS[node.operator](node, operands, results[0])
         least = matmul_us(moved, flops / rate / self._used(results[0]), self.target)
-        if spec is None or spec.groups > 1:
+        if spec is None or spec.groups > 1 or ours_us == inf:
             return least
         # Rates say nothing of few places and long sums, which wait for each step.
-        return max([least, *ours])
+        return max(least, ours_us)
 
     def moved_us(self, types: Sequence[TensorType]) -> float:
         """The time to read or write values once."""

@@ -6,7 +6,6 @@ and the reason is logged.
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from mirage_py.dynamo.networks.operator_times import measurement_for
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.networks.aten_emit import emitted_network
-from mirage_py.frontend.networks.aten_import import imported_network
+from mirage_py.frontend.networks.aten_import import ImportedNetwork, imported_network
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence, check_parts
 from mirage_py.pipeline.networks.network_report import report_lines
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
@@ -38,6 +37,16 @@ LIMITS = {
 }
 # Seconds of the search, and of the checks after it, unless a budget says otherwise.
 _BUDGET_S = {"auto": 30.0, "full": 300.0}
+# Of the seconds, what the search has: a graph whose parts are not all checked is not used.
+_SEARCH_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Stops:
+    """Whether the search, and the checks after it, are out of time."""
+
+    search: Callable[[], bool]
+    checks: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +88,14 @@ def rewritten(
     """The graph that costs the least; ``constants`` are the tensors of placeholders that are
     weights which do not change, and those that the module itself holds are weights, too.
     """
-    end = clock() + (_BUDGET_S[effort] if budget is None else budget)
+    begin = clock()
+    seconds = _BUDGET_S[effort] if budget is None else budget
     writes = take_writes(module.graph)
     try:
-        found = _rewritten(
-            module, target, effort, constants or {}, min_gain, seed, lambda: clock() > end
+        stops = _Stops(
+            lambda: clock() > begin + _SEARCH_SHARE * seconds, lambda: clock() > begin + seconds
         )
+        found = _rewritten(module, target, effort, constants or {}, min_gain, seed, stops)
         if found.is_changed:
             put_writes(found.module.graph, writes)
             found.module.recompile()
@@ -102,15 +113,19 @@ def _rewritten(
     constants: Mapping[str, torch.Tensor],
     min_gain: float,
     seed: int,
-    should_stop: Callable[[], bool],
+    stops: _Stops,
 ) -> Rewriting:
-    found = _substituted(module, target, effort, constants, min_gain, seed, should_stop)
+    network = imported_network(module, constants)
+    found = _substituted(network, module, target, effort, constants, min_gain, seed, stops)
     device = _device(module)
     if effort != "full" or device.type != "cuda":
         return found
     new = found.module
     if not found.is_changed:
-        new = GraphModule(module, copy.deepcopy(module.graph))
+        try:
+            new = emitted_network(network, network.graph, module, constants)
+        except UnsupportedError:
+            return found
     lines = _kernels(new, constants, target, device)
     if not lines:
         return found
@@ -140,15 +155,15 @@ def _kernels(
 
 
 def _substituted(
+    network: ImportedNetwork,
     module: GraphModule,
     target: Target,
     effort: str,
     constants: Mapping[str, torch.Tensor],
     min_gain: float,
     seed: int,
-    should_stop: Callable[[], bool],
+    stops: _Stops,
 ) -> Rewriting:
-    network = imported_network(module, constants)
     result = optimize_network(
         network.graph,
         target,
@@ -156,11 +171,11 @@ def _substituted(
         substitutions=(*by_rules(network.graph), *mutants()) if effort == "full" else None,
         limits=LIMITS[effort],
         measure=measurement_for(_device(module)) if effort == "full" else None,
-        should_stop=should_stop,
+        should_stop=stops.search,
     )
     if result.graph is network.graph or result.speedup < 1.0 + min_gain:
         return Rewriting(module, result, why="left as it is: no cheaper graph was found")
-    evidence = check_parts(result.parts, seed=seed, should_stop=should_stop)
+    evidence = check_parts(result.parts, seed=seed, should_stop=stops.checks)
     if not evidence.equal:
         # A fault of ours: nobody gets this graph.
         log.error("graph level: a wrong graph was found and is not used: %s", evidence)

@@ -28,7 +28,8 @@ _COUNTERS = 1 << 20
 def kernel_source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSource:
     """What the compiler sees of the kernel. Raises ScheduleError where the tiles do not fit."""
     text = emit_fused_convolution(spec, tiles)
-    return KernelSource(NAME, text, pointer_types(spec, tiles), tiles.num_warps)
+    types = pointer_types(spec, tiles)
+    return KernelSource(NAME, text, types, tiles.num_warps, tiles.is_early)
 
 
 def packed_weight(

@@ -217,7 +217,12 @@ class FusedConvolution:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionTiles:
-    """How a block works: ``rows`` x ``columns`` of a pack, ``depth`` pairs a step."""
+    """How a block works: ``rows`` x ``columns`` of a pack, ``depth`` pairs a step.
+
+    ``is_early``: the kernel starts before the one in front has ended (programmatic dependent
+    launch), whatever that is: it waits for its end before it touches any tensor, and lets the next
+    one start after that.
+    """
 
     rows: int
     columns: int
@@ -226,6 +231,7 @@ class ConvolutionTiles:
     splits: int = 1
     num_warps: int = 4
     stages: int = 4
+    is_early: bool = False
 
     def packs(self, spec: FusedConvolution) -> int:
         """How many products there are."""

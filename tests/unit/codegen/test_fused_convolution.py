@@ -124,3 +124,11 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ScheduleError, match=why):
         emit_fused_convolution(spec, tiles)
+
+
+def test_an_early_kernel_waits_before_it_touches_memory() -> None:
+    text = emit_fused_convolution(_SMALL, replace(_TILES, splits=2, is_early=True))
+    places = [text.index(word) for word in ("gdc_wait", "gdc_launch_dependents", "tl.load")]
+    assert places == sorted(places)
+    assert text.index("tl.store") > places[-1]
+    assert "gdc" not in emit_fused_convolution(_SMALL, _TILES)

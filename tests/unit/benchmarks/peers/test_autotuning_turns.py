@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from torch._inductor.runtime import benchmarking
@@ -22,16 +22,25 @@ def test_every_measurement_is_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None
         inside.pop()
 
     class Timer:
-        def benchmark_gpu(self) -> float:
+        def benchmark_gpu(self, call: Callable[[], None]) -> float:
             depths.append(len(inside))
+            call()
             return 1.0
 
-        def benchmark_many_gpu(self) -> list[float]:
-            return [self.benchmark_gpu(), self.benchmark_gpu()]
+        def benchmark_many_gpu(self, calls: list[Callable[[], None]]) -> list[float]:
+            return [self.benchmark_gpu(call) for call in calls]
+
+    compiled: list[int] = []
+
+    def call() -> None:
+        compiled.append(len(inside))
 
     monkeypatch.setattr(autotuning_turns, "turn", turn)
     monkeypatch.setattr(benchmarking, "benchmarker", Timer())
     autotuning_turns.tune_in_turns()
-    assert benchmarking.benchmarker.benchmark_many_gpu() == [1.0, 1.0]
-    assert benchmarking.benchmarker.benchmark_gpu() == 1.0
+    assert benchmarking.benchmarker.benchmark_many_gpu([call, call]) == [1.0, 1.0]
+    assert benchmarking.benchmarker.benchmark_gpu(call) == 1.0
     assert depths == [2, 2, 1]
+    # Whatever compiles at its first call has done so before the turn.
+    assert compiled[:2] == [0, 0]
+    assert compiled[-2:] == [0, 1]
