@@ -2,7 +2,8 @@
 
 Whoever times something holds the lock of mirage_py/runtime/timing/turns.py: operators that are
 measured, each candidate of Inductor's autotuning, and the benchmark itself. So searches and
-compilers use all cores, and no time is taken beside other work of ours.
+compilers use all cores, and no time is taken beside other work of ours. A process beside each row
+compiles the peers, whose choices the row finds in Inductor's caches.
 """
 
 from __future__ import annotations
@@ -39,21 +40,27 @@ def rows_in_processes(
     os.environ["MIRAGE_PY_WORKERS"] = str(threads)
     end = time.monotonic() + seconds
     waiting = list(keys)
-    running: dict[tuple[str, int], tuple[Any, Path]] = {}
+    running: dict[tuple[str, int], tuple[Any, Any, Path]] = {}
     with TemporaryDirectory() as folder:
         while waiting or running:
             is_late = time.monotonic() > end
             while waiting and len(running) < workers and not is_late:
                 key = waiting.pop(0)
                 path = Path(folder) / f"{key[0]}-{key[1]}.json"
-                process = spawn.Process(target=_measure, args=(key, path, options))
+                caches = str(Path(folder) / f"{key[0]}-{key[1]}")
+                warm = spawn.Process(target=_tune_peers, args=(key, caches, options["mode"]))
+                warm.start()
+                given = (key, path, caches, warm.pid, options)
+                process = spawn.Process(target=_measure, args=given)
                 process.start()
-                running[key] = (process, path)
-            for key, (process, path) in list(running.items()):
+                running[key] = (process, warm, path)
+            for key, (process, warm, path) in list(running.items()):
+                warm.join(0)  # whoever waits for it sees that it has ended
                 if process.is_alive() and not is_late:
                     continue
-                process.kill()
-                process.join()
+                for ended in (process, warm):
+                    ended.kill()
+                    ended.join()
                 why = "out of time" if is_late else f"ended with {process.exitcode}"
                 row = {"model": key[0], "batch": key[1], "failure": why}
                 if path.exists():
@@ -68,7 +75,18 @@ def rows_in_processes(
             time.sleep(_POLL_S)
 
 
-def _measure(key: tuple[str, int], path: Path, options: Json) -> None:
+def _tune_peers(key: tuple[str, int], caches: str, mode: str) -> None:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
+    from benchmarks.graphs.measured_row import tune_peers
+    from benchmarks.peers.autotuning_turns import tune_in_turns
+
+    tune_in_turns()
+    tune_peers(*key, mode)
+
+
+def _measure(key: tuple[str, int], path: Path, caches: str, warm: int, options: Json) -> None:
+    # Inductor writes a whole file for each choice: processes of other rows would undo it.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
     from benchmarks.graphs.measured_row import measured_row
     from benchmarks.peers.autotuning_turns import tune_in_turns
     from mirage_py.runtime.base.atomic import write_text
@@ -76,11 +94,23 @@ def _measure(key: tuple[str, int], path: Path, options: Json) -> None:
     def stage(seconds: Json) -> None:
         write_text(path, json.dumps({"seconds": seconds}))
 
+    def wait() -> None:
+        while _is_running(warm):
+            time.sleep(_POLL_S)
+
     tune_in_turns()
     try:
-        row = measured_row(*key, stage=stage, **options)
+        row = measured_row(*key, stage=stage, before_peers=wait, **options)
     # One model of many: the others go on, and the table says what happened.
     except Exception as error:  # noqa: BLE001
         words = (str(error).splitlines() or [""])[0]
         row = {"model": key[0], "batch": key[1], "failure": f"{type(error).__name__}: {words}"}
     write_text(path, json.dumps(row))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
