@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from mirage_py.errors import CompileError, InputError, MirageError
+from mirage_py.errors import CompileError, InputError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.cpu.reduced import reduced
@@ -58,7 +58,7 @@ def eager_outputs(
         inputs = [laid_out(t, torch.from_numpy(arrays[t.name].copy())) for t in program.inputs]
         with torch.no_grad():
             found = torch_function(program)(*inputs)
-    except (MirageError, RuntimeError, NotImplementedError):
+    except Exception:  # noqa: BLE001  whatever torch raises there, kernels are judged without it
         return None
     results = found if isinstance(found, tuple) else (found,)
     outputs = [o.tensor.name for o in program.outputs]
