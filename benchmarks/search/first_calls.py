@@ -206,9 +206,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--tree", type=float, default=0.0, help="show functions of this share")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after this")
     chosen = parser.parse_args(arguments)
+    every = names()
     asked = [name for name in chosen.only.split(",") if name] or [""]
     # In the order in which they are asked for: what there is no time for is at the end.
-    listed = dict.fromkeys(n for start in asked for n in names() if n.startswith(start))
+    listed = dict.fromkeys(
+        n for start in asked for n in ([start] if start in every else every) if n.startswith(start)
+    )
     command = f"python -m benchmarks.search.first_calls {' '.join(arguments)}"
     document: Json = {"commit": commit(), "command": command, "budget_s": chosen.budget, "rows": {}}
     begun, known = time.monotonic(), suite_us()
