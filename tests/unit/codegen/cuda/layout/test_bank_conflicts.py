@@ -4,6 +4,7 @@ import pytest
 from oracles.swizzle import swizzled
 
 from mirage_py.codegen.cuda.layout.bank_conflicts import conflicts, wavefronts
+from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 
 SWIZZLES = (32, 64, 128)
 
@@ -90,3 +91,21 @@ def test_128_bytes_as_the_ptx_manual_has_them():
 def test_trips_of_each_group_of_lanes(address, width, expected):
     assert wavefronts(address, width) == expected
     assert conflicts(address, width) == max(expected)
+
+
+@pytest.mark.parametrize("panels_flip", [False, True])
+def test_lanes_that_read_two_panels_beside_codes_meet_in_no_bank(panels_flip):
+    """Two lanes are 64 bytes apart along a row, two 128; the others are other rows."""
+    columns = (("c", 0), *(("j", n) for n in range(7)))
+    tile = SharedTile(columns, tuple(("b", n) for n in range(3)), 2, panels_flip)
+    bits = (("j", 4), ("j", 5), ("b", 0), ("b", 1), ("b", 2))
+
+    def address(lane):
+        held = [bit for n, bit in enumerate(bits) if lane >> n & 1]
+        place = sum(1 << tile.places()[bit] for bit in held)
+        for flips in (tile.swizzle_places(), tile.panel_places()):
+            for bit in held:
+                place ^= 16 << flips[bit] if bit in flips else 0
+        return place
+
+    assert conflicts(address, 16, lanes=32) == (1 if panels_flip else 2)

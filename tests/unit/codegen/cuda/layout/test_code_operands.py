@@ -213,6 +213,10 @@ def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: st
     assert "cp_async_16(w_tiles + stage * " in source
     assert "cp_async_16(x_tiles + stage * " in source
     assert all(text in source for text in MADE_BY[kind])
+    # Of 5 rows of X one half of 16 is multiplied.
+    assert ("for (int n = 0; n < 2; ++n)" in source) == kind.startswith("nibbles")
+    # The distance of a thread's copies is a constant, and no part of an address.
+    assert "W + ((n_start + n_at) * " in source
     assert_exact(plan)
 
 
