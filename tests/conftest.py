@@ -6,6 +6,8 @@ import difflib
 import functools
 import gc
 import os
+import sys
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +63,22 @@ def pytest_collection():
     try:
         return (yield)
     finally:
+        _decompose_quickly()
         gc.freeze()
         gc.set_threshold(20_000)
         gc.enable()
+
+
+def _decompose_quickly() -> None:
+    """Half of the time that torch.export takes to decompose operators goes into the list of all of
+    them, made anew, and into annotations of functions, made anew for each: collections.abc's
+    Callable is slow, that of typing keeps what it was asked for.
+    """
+    exported = sys.modules.get("torch.export.exported_program")
+    if exported is not None:
+        of_torch = exported._collect_all_valid_cia_ops
+        exported._collect_all_valid_cia_ops = functools.cache(of_torch)
+        sys.modules["torch._ops"].Callable = typing.Callable
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

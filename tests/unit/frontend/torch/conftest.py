@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.export import exported_program
 from torch.utils import _pytree as pytree
 
 from mirage_py.frontend.torch.guards.calls import Signature
@@ -56,15 +54,6 @@ def _agrees(fn: Callable[..., Any], *args: Any, single: bool = False, **kwargs: 
 def _double(value: Any) -> Any:
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.double() if is_float else value
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _operators_are_listed_once():
-    """What torch collects anew at each decomposition: its operators, of which none are added."""
-    listed = functools.cache(exported_program._collect_all_valid_cia_ops)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exported_program, "_collect_all_valid_cia_ops", listed)
-        yield
 
 
 @pytest.fixture

@@ -47,8 +47,15 @@ def time_us(kernel: TiledKernel, *cached: str) -> float:
     return KernelModel(kernel, H200, cached).estimate(LaunchConfig(4, (3, 3))).time_us
 
 
-@pytest.mark.parametrize("name", several_kernels.NAMES)
-@pytest.mark.parametrize("target", ALL_TARGETS, ids=lambda t: t.name)
+# A target is a row of rates: all of them for two programs, and one for each of the others.
+BOUNDED = [
+    pytest.param(name, target, id=f"{name}-{target.name}")
+    for n, name in enumerate(several_kernels.NAMES)
+    for target in (ALL_TARGETS if n < 2 else [ALL_TARGETS[n % len(ALL_TARGETS)]])
+]
+
+
+@pytest.mark.parametrize(("name", "target"), BOUNDED)
 def test_no_plan_is_below_the_bounds(name: str, target: Target) -> None:
     graph = several_kernels.ugraph(name)
     found = instances(graph, target, 500)

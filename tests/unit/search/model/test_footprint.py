@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from unit.search import programs
+from unit.search.kernels import in_all_rings
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.compile.compile import compile_kernel
-from mirage_py.search.enumerate.search import search
 from mirage_py.search.model.footprint import smem_bytes
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.search.tilings.tilings import tilings
@@ -22,7 +22,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 
 @pytest.fixture(scope="module")
 def attention() -> UGraph:
-    found = search(programs.attention()).families
+    found = in_all_rings(programs.attention()).families
     return stabilize(next(f.ugraph for f in found if loops(f.ugraph.kernels) == ["s"]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from unit.search import programs
+from unit.search.kernels import in_all_rings
 
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, Tiling
 from mirage_py.errors import ScheduleError
@@ -26,7 +27,7 @@ def looped(ugraph: UGraph, dim: str | None = None) -> bool:
 
 @pytest.fixture(scope="module")
 def rmsnorm() -> UGraph:
-    found = search(programs.rmsnorm_matmul()).families
+    found = in_all_rings(programs.rmsnorm_matmul()).families
     return stabilize(next(f.ugraph for f in found if looped(f.ugraph)))
 
 
@@ -46,7 +47,7 @@ def test_instances_fit_and_are_sorted(rmsnorm: UGraph, target: Target) -> None:
 
 
 def test_batch_dimensions_of_a_product_are_not_tiled() -> None:
-    found = search(programs.attention()).families
+    found = in_all_rings(programs.attention()).families
     family = stabilize(next(f.ugraph for f in found if looped(f.ugraph, "s")))
     for instance in instances(family, H200, 200):
         (block,) = instance.plan.ugraph.kernels

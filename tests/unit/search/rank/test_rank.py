@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import several_kernels
 from unit.search import programs
+from unit.search.kernels import in_all_rings
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.frontend.spec import parse
@@ -29,7 +30,7 @@ from mirage_py.ugraph.rewrite.split_dim import splits_of
 
 @pytest.fixture(scope="module")
 def lora() -> list[UGraph]:
-    found = [stabilize(f.ugraph) for f in search(programs.lora()).families]
+    found = [stabilize(f.ugraph) for f in in_all_rings(programs.lora()).families]
     split = [f for f in found if len(f.kernels) > 1]
     assert any(isinstance(k, LibraryCall) for f in found for k in f.kernels)
     assert split

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from unit.search import programs
+from unit.search.kernels import in_all_rings
 
-from mirage_py.search.enumerate.search import search
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
@@ -19,7 +19,7 @@ from mirage_py.verify.rounding.float_screen import FloatScreen
 
 @pytest.fixture(scope="module")
 def lora() -> list[UGraph]:
-    return [stabilize(f.ugraph) for f in search(programs.lora()).families]
+    return [stabilize(f.ugraph) for f in in_all_rings(programs.lora()).families]
 
 
 def test_what_may_not_be_taken_is_as_if_it_had_not_been_given(lora: list[UGraph]) -> None:
@@ -64,7 +64,7 @@ def test_a_ranking_that_is_late_has_the_best_of_what_it_looked_at(
 def test_after_its_end_a_screen_evaluates_no_more_than_it_takes_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    families = search(programs.lora()).families
+    families = in_all_rings(programs.lora()).families
     evaluated: list[UGraph] = []
     real = FloatScreen.fault
 

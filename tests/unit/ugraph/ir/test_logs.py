@@ -69,8 +69,10 @@ def test_all_spellings_have_one_normal_form() -> None:
     assert len(forms) == 1
 
 
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("spelling", SOFTMAX)
+@pytest.mark.parametrize(
+    ("log", "spelling"),
+    [*(("log", spelling) for spelling in SOFTMAX), ("log2", "by hand"), ("log10", "composite")],
+)
 def test_kernels_have_a_value_where_a_softmax_underflows(log: str, spelling: str) -> None:
     program = program_of(f"{log}({SOFTMAX[spelling]})")
     arrays = inputs(200.0)

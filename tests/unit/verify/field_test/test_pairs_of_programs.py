@@ -16,7 +16,7 @@ LENGTHS = "B = 24, S = 40\nX[B, S] : f32, L[B] : i32\n"
 ONE = "X[1], Z[1] : f32\n"
 HALF = "B = 24, S = 40, D = 16\nX[B, S] : f32, W[S, D] : f32\n"
 COUNT = POOL + "let n[b] = sum[s](M[b, s])\nlet t[b, d] = sum[s](where(M[b, s], X[b, s, d], 0))\n"
-MANY = "+".join(f"where(X[b, s] > {n}, X[b, s], {n})" for n in range(1, 12))
+MANY = "+".join(f"where(X[b, s] > {n}, X[b, s], {n})" for n in range(1, 10))
 
 DIFFERENT = {
     "a guard that is taken off": (
@@ -256,7 +256,6 @@ def test_they_differ(name: str) -> None:
 @pytest.mark.parametrize("name", EQUAL)
 def test_they_are_equal(name: str) -> None:
     one, other = (parse(text) for text in EQUAL[name])
-    for seed in (0, 1):
-        found = compare_programs(one, other, seed=seed)
+    for seed, pair in enumerate([(one, other), (other, one)]):
+        found = compare_programs(*pair, seed=seed)
         assert found.equal, found
-        assert compare_programs(other, one, seed=seed).equal
