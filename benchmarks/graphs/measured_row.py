@@ -10,18 +10,22 @@ from __future__ import annotations
 import gc
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._inductor import list_mode_options
 
+from benchmarks.graphs.convolutions import words
 from benchmarks.graphs.models import model_at
+from mirage_py.dynamo.networks.convolution_times import convolution_times
 from mirage_py.dynamo.networks.optimized_module import OptimizedModule, held_tensors
 from mirage_py.dynamo.networks.rewriting import rewritten
 from mirage_py.dynamo.serve.graph_target import graph_target
 from mirage_py.dynamo.whole_graph.timer import CompiledGraph, times_on_gpu
 from mirage_py.runtime.timing.turns import turn
+from mirage_py.ugraph.ir.convolution import read_plan
 
 Json = dict[str, Any]
 
@@ -94,6 +98,7 @@ def measured_row(
         "evidence": str(found.evidence),
         "steps": [] if result is None else [str(s) for s in result.steps],
         "kernels": list(found.kernels),
+        "convolutions": _convolutions(found.module.graph),
         "operators": None
         if result is None
         else [_calls(program.graph), _calls(found.module.graph)],
@@ -119,6 +124,20 @@ def _launches(call: Callable[[], object]) -> int:
         call()
         torch.cuda.synchronize()
     return sum(e.device_type == torch.autograd.DeviceType.CUDA for e in profile.events() or ())
+
+
+def _convolutions(graph: torch.fx.Graph) -> list[str]:
+    """The kernels of convolutions in a graph, each with its time and cuDNN's."""
+    plans = Counter(str(n.args[-1]) for n in graph.nodes if "fused_conv" in str(n.target))
+    specs = {plan: read_plan(plan)[0] for plan in plans}
+    if not specs:
+        return []
+    times = convolution_times([*specs.values()], graph_target("auto"), torch.device("cuda"))
+    return [
+        f"{count} x {words(specs[plan])}: {times[specs[plan]].us:.1f} us, library "
+        f"{times[specs[plan]].library_us:.1f} us; {read_plan(plan)[1]}"
+        for plan, count in plans.items()
+    ]
 
 
 def _calls(graph: torch.fx.Graph) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -108,3 +110,27 @@ def test_kernels_of_convolutions_pass_their_check() -> None:
         check = Check(spec, 0)
         for tiles in ranked_tiles(spec, target("h200"), 4):
             assert not check.fault(tiles)
+
+
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def test_kernels_of_convolutions_in_cuda_graphs() -> None:
+    from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
+    from mirage_py.dynamo.networks.optimized_module import held_tensors
+    from mirage_py.dynamo.networks.rewriting import rewritten
+    from mirage_py.search.networks.convolution_tiles import ranked_tiles
+    from mirage_py.targets import target
+
+    h200 = target("h200")
+    model = Network().eval().cuda().bfloat16().to(memory_format=torch.channels_last)
+    program = torch.export.export(model, (_image(0),)).run_decompositions({})
+    constants = {n: t.detach() for n, t in held_tensors(program).items()}
+    found = rewritten(program.graph_module, h200, effort="auto", constants=constants)
+    assert found.is_changed
+    places = matches(found.module, constants)
+    tiles = {m.spec: replace(ranked_tiles(m.spec, h200, 1)[0], is_early=True) for m in places}
+    assert with_kernels(found.module, places, tiles) == len(places) > 0
+    compiled = torch.compile(OptimizedModule(program, found.module), mode="reduce-overhead")
+    with torch.no_grad():
+        for seed in (1, 2, 3, 1):
+            image = _image(seed)
+            _assert_close(compiled(image), model(image))
