@@ -1,7 +1,8 @@
 """The operator of torch that runs a fused convolution: ``mirage_py::fused_convolution``.
 
 Its plan is text among the arguments, so that code that Inductor keeps on disk, and a saved graph,
-launch the same kernel in another process. On a CPU it is torch's convolution with float32 sums.
+launch the same kernel in another process. On a CPU it is torch's convolution with float32 sums;
+gradients are torch's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def convolution_operator() -> torch._ops.OpOverload:
     library.impl("fused_convolution", _on_cpu, "CPU")
     library.impl("fused_convolution", _on_gpu, "CUDA")
     torch.library.register_fake(_NAME, _described, lib=library)
+    torch.library.register_autograd(_NAME, _gradients, setup_context=_keep, lib=library)
     operator: torch._ops.OpOverload = torch.ops.mirage_py.fused_convolution.default
     return operator
 
@@ -74,3 +76,26 @@ def _described(
 ) -> torch.Tensor:
     spec, _ = _read(plan)
     return new_result(spec, x)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    del output  # the gradient computes what it needs again
+    *tensors, ctx.plan = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """By torch's operators, over the convolution computed once more."""
+    wanted = ctx.needs_input_grad[:-1]
+    given = [
+        None if x is None else x.detach().requires_grad_(is_wanted)
+        for x, is_wanted in zip(ctx.saved_tensors, wanted, strict=True)
+    ]
+    x, packed, bias, residual = given
+    assert x is not None
+    assert packed is not None
+    with torch.enable_grad():
+        result = reference(*_read(ctx.plan), x, packed, bias, residual)
+    leaves = [t for t in given if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(result, leaves, upstream))
+    return (*(next(found) if t is not None and t.requires_grad else None for t in given), None)

@@ -95,3 +95,20 @@ def test_what_changes_or_lies_otherwise_is_left(image: torch.Tensor) -> None:
         module = make_fx(fn, tracing_mode="fake")(*given)
         constants = {} if given[0] is image else {"w_1": weight}
         assert not matches(module, constants)
+
+
+def test_images_have_gradients(image: torch.Tensor) -> None:
+    weight, bias = _weights(8, 8, 3, 3), _weights(8)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, weight, bias, padding=1) + x
+
+    module = make_fx(model, tracing_mode="fake", _allow_non_fake_inputs=True)(image)
+    found = matches(module, {})
+    assert with_kernels(module, found, {m.spec: ranked_tiles(m.spec, H200, 1)[0] for m in found})
+    want, got = image.detach().requires_grad_(), image.detach().requires_grad_()
+    for fn, x in ((model, want), (module, got)):
+        fn(x).float().sum().backward()
+    assert want.grad is not None
+    assert got.grad is not None
+    torch.testing.assert_close(got.grad, want.grad, rtol=0.05, atol=0.1)
