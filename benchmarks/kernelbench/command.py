@@ -216,7 +216,8 @@ def main(
             name = output if "," not in dtype else output.with_stem(f"{output.stem}-{kind}")
             not_run = [p.key for p in chosen if p.key not in found[kind]]
             asked = {"options": {"dtype": kind, **options}, "not_run": not_run}
-            document.write(name, {**facts, **asked}, found[kind])
+            in_order = {p.key: found[kind][p.key] for p in chosen if p.key in found[kind]}
+            document.write(name, {**facts, **asked}, in_order)
 
     def take(kind: str, problem: Problem, row: Json) -> None:
         found[kind][problem.key] = row
