@@ -105,15 +105,6 @@ def operators(*roots: Expr) -> int:
     return len(made)
 
 
-def rebuilt(root: Expr, new: dict[Expr, Expr]) -> Expr:
-    """The expression with others in the place of some."""
-    done = dict(new)
-    for x in nodes(root):
-        if x not in done:
-            done[x] = Expr(x.op, x.attrs, tuple(done[a] for a in x.args))
-    return done[root]
-
-
 def shape_error(op: str, of: Sequence[Type], why: str) -> InputError:
     """The error of a shape rule."""
     return InputError(f"{op} of {', '.join(map(type_text, of))} has no shape", why=why)

@@ -148,10 +148,6 @@ class Layout:
         back = tuple(order.index(d) for d in range(len(order)))
         return _permuted(builder, _reshaped(builder, y, self.moved_digits), back)
 
-    def source_shape(self) -> tuple[int, ...]:
-        """Extents of the tensor."""
-        return tuple(prod(self.digits[d] for d in axis) for axis in self.source)
-
     def of_field(self, array: FieldArray) -> FieldArray:
         """An array in this layout."""
         return array.reshape(self.digits).transpose(self._order).reshape(self.shape)
