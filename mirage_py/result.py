@@ -191,7 +191,8 @@ class Result(Displayed):
     ``plan`` is None when no generated kernel beats what the user had: then the original program is
     the answer, and ``best`` is its timing; ``why_not`` says why, and ``original`` which of its
     baselines serves. ``interrupted`` by Ctrl-C: then it is the best so far.
-    ``cached``: it was found before, and nothing was searched or timed for it now.
+    ``cached``: it was found before, and nothing was searched or timed for it now. ``link`` is the
+    plan for a chain of kernels, where one was asked for.
     """
 
     program: Program
@@ -210,6 +211,7 @@ class Result(Displayed):
     cached: bool = False
     why_not: Reason = field(default=Reason(Code.ORIGINAL_FASTER))
     original: str = "eager"
+    link: Plan | None = None
     # When, where and how it was made, as JSON (pipeline.selection.record).
     record: Mapping[str, Any] = field(default_factory=dict)
 

@@ -27,7 +27,13 @@ from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
-from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable, with_doubts
+from mirage_py.pipeline.selection.backends import (
+    limits_for,
+    rank_for,
+    streaming_for,
+    usable,
+    with_doubts,
+)
 from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
@@ -65,7 +71,11 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
-from mirage_py.ugraph.rewrite.merged_dims import with_merged_patches, with_merged_rows
+from mirage_py.ugraph.rewrite.merged_dims import (
+    with_merged_patches,
+    with_merged_reductions,
+    with_merged_rows,
+)
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
@@ -327,6 +337,8 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     told(f"ranking the instances of {len(families)} families")
     ranked_by = time_budget.ranked_by()
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
+    if request.streaming and chosen != "triton":
+        ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()
     ranked = with_doubts(ranked, verified_by)
     safe = screen.found()
@@ -368,7 +380,8 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     patches of images as rows.
     """
     free = remove_free_shifts(lower_masks(program), seed=seed)[0]
-    return with_merged_patches(with_merged_rows(with_shared_reads(with_pieces(free))))
+    merged = with_merged_rows(with_shared_reads(with_pieces(free)))
+    return with_merged_patches(with_merged_reductions(merged))
 
 
 def verify_families(

@@ -11,18 +11,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, inf, prod
 from typing import Any
 
 import torch
 
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.errors import CompileError
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.launch_config import launch_options
 from mirage_py.ugraph.ir.plan import Plan, chained
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall
 
 Kernel = Callable[..., Any]
 # The compute capability of Hopper, which has early starts.
 _HOPPER = launch_options()["next_start"].capability
+# Blocks of a kernel that run at once, beside those of the kernel in front.
+_BLOCKS_AN_SM = 2
 
 
 @dataclass
@@ -54,7 +59,21 @@ def link_of(plan: Plan, constants: Sequence[str], options: BackendOptions) -> Pl
     major, minor = torch.cuda.get_device_capability()
     if 10 * major + minor != _HOPPER or _inductor_starts_early(options):
         return None
-    return chained(plan, constants=constants)
+    few = all(_blocks(plan, k) <= _BLOCKS_AN_SM * _sms() for k in plan.ugraph.kernels)
+    # Behind blocks that all run at once the next kernel's are spread evenly, as early as they come.
+    return chained(plan, NextStart.WAITED if few else NextStart.STORES, constants)
+
+
+def _sms() -> int:
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+
+
+def _blocks(plan: Plan, kernel: BlockGraph | LibraryCall) -> float:
+    """How many blocks a kernel has."""
+    if not isinstance(kernel, BlockGraph):
+        return inf
+    sizes = plan.ugraph.program.sizes
+    return prod(ceil(sizes[a.dim] / (a.tile or 1)) for a in kernel.grid)
 
 
 def link_kernels(plans: Sequence[Plan], options: BackendOptions) -> list[Kernel | None]:

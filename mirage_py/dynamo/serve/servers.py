@@ -19,6 +19,7 @@ from mirage_py.dynamo.serve.service import Kernel, RegionServer, Service
 from mirage_py.errors import why_failed
 from mirage_py.reasons import Code, Reason, Server, reason
 from mirage_py.ugraph.checks.run_time_sizes import program_at_sizes, source_of
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
 
 
@@ -41,10 +42,11 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.runtime.sized.sized_launch import SizedRunner
         from mirage_py.settings import Settings
 
-        request = options.request
+        request = replace(options.request, streaming=options.chain != "off")
         question = pipeline.question_of(region.program, request)
         with_cache = options.cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache and not region.dims else None
+        streaming = None
         if known is not None:
             plan, report = known.plan, known.report
         elif with_cache and (why := cached_failure(question, region.dims)):
@@ -62,6 +64,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
                         request = replace(request, baselines=against())
                     result = pipeline.run(region.program, request)
                     plan, report = result.plan, result.document()
+                    streaming = result.link
                     if with_cache:
                         keep(question, result)
             except Exception as error:
@@ -83,11 +86,23 @@ def optimizing(options: BackendOptions) -> RegionServer:
         if in_place is not None:
             runner = in_place
             words += f", {len(region.writes)} results in place"
-        link = link_of(runner.plan, region.constants, options)
         places = in_place is not None
+        linked = None if streaming is None else _placed(streaming, region, places=places)
+        link = link_of(linked or runner.plan, region.constants, options)
         return Service(runner, reason(Code.KERNEL, words), Server.OURS, link, places)
 
     return serve
+
+
+def _placed(plan: Plan, region: RegionProgram, *, places: bool) -> Plan | None:
+    """A plan for a chain that writes in place where the one that serves does; None where not."""
+    from mirage_py.runtime.launch.launch import PlanRunner
+    from mirage_py.runtime.launch.placed_runner import placed_runner
+
+    if not places:
+        return plan
+    found = placed_runner(PlanRunner(plan), [w.placement for w in region.writes])
+    return None if found is None else found.plan
 
 
 def baselines(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Literal
 
 from mirage_py.errors import CompileError, InputError
@@ -13,13 +14,17 @@ from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.launches import BackEnd
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms
+from mirage_py.search.rank.streaming import streaming_instances
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 AUTO = "auto"
+# Of plans for a chain so many are measured.
+_STREAMING = 2
 _HOPPER = 90
 
 
@@ -57,6 +62,15 @@ def rank_for(
     return [
         replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
     ]
+
+
+def streaming_for(
+    families: Sequence[UGraph], target: Target, ranker: KernelRanker, terms: Terms
+) -> list[Instance]:
+    """A few plans for a chain of kernels, best first by the cost model."""
+    found = streaming_instances(families, target, ranker)
+    allowed = (replace(i, plan=for_cuda(i.plan, target)) for i in found if terms.may(i.family))
+    return list(islice(allowed, _STREAMING))
 
 
 def with_doubts(ranked: Sequence[Instance], deadline: float | None) -> list[Instance]:

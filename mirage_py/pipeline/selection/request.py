@@ -40,6 +40,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "baselines": (Mapping, NoneType),
     "counts_host": (bool,),
     "rows": (tuple,),
+    "streaming": (bool,),
     "fp32_precision": (str, NoneType),
     "writes": (str,),
     "scheduler": (str,),
@@ -77,6 +78,7 @@ class Request:
     ``rows``         dimensions whose points are rows: only plans that compute each row alike, bit
                      by bit, however many there are; the fastest of them serves, also where the
                      program itself is faster
+    ``streaming``    also plans for a chain of kernels; the fastest is a result beside the best
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
@@ -94,6 +96,7 @@ class Request:
     journal: Path | None = None
     counts_host: bool = False
     rows: tuple[str, ...] = ()
+    streaming: bool = False
     fp32_precision: str | None = None
     writes: str = ""
     scheduler: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import Instance
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.rank.ranker import ranked_by_measurements
+from mirage_py.search.rank.streaming import is_streaming
 from mirage_py.search.space.counters import named
 from mirage_py.search.space.splits import at_splits, split_dims
 from mirage_py.search.tilings.kinds import describe
@@ -173,6 +175,8 @@ class Ranking:
         # Where the budget ends early, the likely ones were tried.
         learned = measurements.ranker_of(self.target.name)
         first = ranked_by_measurements(self.instances, self.target, learned)
+        if self.request.streaming:
+            first = sorted(first, key=lambda i: not is_streaming(i.plan, self.target))
         climbing = _HillClimbing(self.target, self.request.rows)
         found = _Found(self, climbing)
         report = tune(
@@ -230,7 +234,21 @@ class Ranking:
             interrupted=report.interrupted,
             original=report.original,
             why_not=report.why_not or result.why_not,
+            link=self._link(candidates, found) if self.request.streaming else None,
         )
+
+    def _link(self, candidates: Sequence[Candidate], found: _Found) -> Plan | None:
+        """The fastest plan for a chain of those that passed and of which there is evidence."""
+        passed = [c for c in candidates if c.passed and c.timing.time_us < math.inf]
+        for candidate in sorted(passed, key=lambda c: c.timing.time_us):
+            plan = candidate.plan
+            if plan is not None and is_streaming(plan, self.target):
+                try:
+                    found.evidence(plan)
+                except VerificationError:
+                    continue
+                return plan
+        return None
 
     def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
         """The search in numbers; ``best_us`` is the time that the roofline bound is held against,

@@ -79,6 +79,87 @@ def _ends_in(
     return tensor.shape[-2:] == shape and tensor.element_strides[-2:] == (shape[1], 1)
 
 
+def with_merged_reductions(program: Program) -> Program:
+    """Dimensions that are neighbours in memory and always reduced together are one: a norm over
+    ``x[b, c, h, w]`` has one dimension to split and to loop over, and not three.
+
+    Only where every value has all of them or none, and no matmul, mask or other index has one. How
+    many there are of each is then a number of the program.
+    """
+    for node in program.nodes:
+        if node.op in REDUCING and node.op != "matmul" and len(node.reduced) > 1:
+            run = next((r for r in _runs(program, node.reduced) if _is_one(program, r)), None)
+            if run is not None:
+                return with_merged_reductions(_merged(_counted(program, run), run))
+    return program
+
+
+def _runs(program: Program, reduced: Sequence[str]) -> list[tuple[str, ...]]:
+    """Neighbouring axes of a tensor among the reduced dimensions, the most of them first."""
+    found: dict[tuple[str, ...], None] = {}
+    for node in program.nodes:
+        if node.op == "load":
+            names = [e.name if e.is_dim else "" for e in node.access.index]
+            for start in range(len(names)):
+                for end in range(start + 2, len(names) + 1):
+                    if all(d in reduced for d in names[start:end]):
+                        found[tuple(names[start:end])] = None
+    return sorted(found, key=lambda run: -len(run))
+
+
+def _is_one(program: Program, run: Sequence[str]) -> bool:
+    inside = {*run}
+    if len(inside) < len(run) or min(program.sizes[d] for d in run) == 1:
+        return False
+    accesses = [(o.tensor, o.index) for o in program.outputs]
+    for node in program.nodes:
+        if node.op == "load":
+            accesses.append((program.tensors[node.access.tensor], node.access.index))
+            continue
+        named = isinstance(node.attr, IndexExpr | Predicate) or node.op in ("read", "matmul")
+        reduced = inside & {*node.reduced} if node.op in REDUCING else set()
+        seen = inside & {*node.dims}
+        if seen not in (set(), inside) or reduced not in (set(), inside):
+            return False
+        if named and (seen or reduced):
+            return False
+    mine = [(t, index) for t, index in accesses if inside & {d for e in index for d in e.dims()}]
+    return all(_is_run(program, t, index, run) for t, index in mine)
+
+
+def _is_run(
+    program: Program, tensor: Tensor, index: Sequence[IndexExpr], run: Sequence[str]
+) -> bool:
+    """Whether these dimensions are whole axes side by side, one run of memory, and in no other."""
+    names = [e.name if e.is_dim else "" for e in index]
+    if run[0] not in names:
+        return False
+    start = names.index(run[0])
+    axes = range(start, start + len(run))
+    others = [e for n, e in enumerate(index) if n not in axes]
+    if names[start : start + len(run)] != [*run] or any(d in run for e in others for d in e.dims()):
+        return False
+    strides = tensor.element_strides
+    return all(
+        tensor.shape[n] == program.sizes[names[n]]
+        and (n == axes[-1] or strides[n] == tensor.shape[n + 1] * strides[n + 1])
+        for n in axes
+    )
+
+
+def _counted(program: Program, run: Sequence[str]) -> Program:
+    """How many there are of each of the dimensions as a number."""
+    return replace(
+        program,
+        nodes=tuple(
+            replace(node, op="const", attr=float(program.sizes[str(node.attr)]))
+            if node.op == "size" and str(node.attr) in run
+            else node
+            for node in program.nodes
+        ),
+    )
+
+
 def with_merged_patches(program: Program) -> Program:
     """A matmul that sums over the pixels of patches, ``x[b, c, s * 16 + i, t * 16 + j]`` with
     ``w[c, i, j, n]``, sums over one dimension, and its patches are one too: tiles of matmuls have

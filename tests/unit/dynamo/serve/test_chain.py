@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import several_kernels
 import torch
@@ -10,6 +13,7 @@ from torch._inductor import config
 from mirage_py.codegen.tiling.dependent_launch import launch_orders
 from mirage_py.dynamo.serve.chain import Chain, link_of
 from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.ugraph.ir.launch_choices import NextStart
 
 PLAN = several_kernels.plan("residual_gated")
 ON = BackendOptions(chain="on")
@@ -18,6 +22,9 @@ ON = BackendOptions(chain="on")
 def on_gpu(monkeypatch: pytest.MonkeyPatch, *capability: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    h200 = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: h200)
 
 
 def test_on_hopper_a_plan_may_be_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +38,20 @@ def test_on_hopper_a_plan_may_be_a_link(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(o.uses_pdl and o.is_chained and o.triggers_next for o in launch_orders(found))
     assert [o.constants for o in found.options] == [("U", "W")] * len(found.options)
     assert found.ugraph is PLAN.ugraph
+
+
+def test_blocks_that_all_run_at_once_let_the_next_kernel_start_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_gpu(monkeypatch, 9, 0)
+    few = link_of(PLAN, (), ON)
+    assert few is not None
+    assert {o.next_start for o in few.options} == {NextStart.WAITED}
+    sizes = {d.name: replace(d, size=1 << 20) for d in PLAN.ugraph.program.dims}
+    program = replace(PLAN.ugraph.program, dims=tuple(sizes.values()))
+    many = link_of(replace(PLAN, ugraph=replace(PLAN.ugraph, program=program)), (), ON)
+    assert many is not None
+    assert {o.next_start for o in many.options} == {NextStart.STORES}
 
 
 @pytest.mark.skipif(not hasattr(config.triton, "enable_pdl"), reason="Inductor has none")
