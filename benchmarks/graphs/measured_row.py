@@ -11,7 +11,7 @@ import gc
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,20 +36,21 @@ def measured_row(
     *,
     mode: str,
     budget_s: float,
-    stage: Callable[[Json], None] = lambda _seconds: None,
+    stage: Callable[[Json], None] = lambda _row: None,
     before_peers: Callable[[], None] = lambda: None,
 ) -> Json:
     """Medians in microseconds, and how far ours is from eager, of the largest element. ``stage``
-    gets the seconds of all stages so far, ``before_peers`` waits until their choices are cached.
+    gets the row so far after each stage, ``before_peers`` waits until their choices are cached.
 
     What is timed is timed in a turn: other processes may compile for the same GPU.
     """
     begin = time.monotonic()
     seconds: dict[str, float] = {}
+    so_far: Json = {"seconds": seconds}
 
     def note(what: str) -> None:
         seconds[what] = round(time.monotonic() - begin - sum(seconds.values()), 1)
-        stage(seconds)
+        stage(so_far)
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
@@ -69,6 +70,10 @@ def measured_row(
         if found.is_changed:
             ours = OptimizedModule(program, found.module)
             calls["ours"] = _compiled(ours, inputs, mode, freezing=True)
+            so_far |= {"kernels": list(found.kernels)}
+            so_far |= {"convolutions": _convolutions(found.module.graph)}
+            with turn():
+                so_far["so_far_us"] = _times(calls)
         note("ours")
         before_peers()
         note("peers tuned")
@@ -78,8 +83,7 @@ def measured_row(
         with turn():
             got = calls.get("ours", calls["max_autotune_freezing"])()
             error = float((got.double() - want.double()).abs().max() / want.abs().max())
-            graphs = {n: CompiledGraph(call, is_captured=n == "eager") for n, call in calls.items()}
-            times = times_on_gpu(graphs, lambda: None)
+            times = _times(calls)
             launches = {n: _launches(call) for n, call in calls.items()}
         note("timing")
     times.setdefault("ours", times["max_autotune_freezing"])
@@ -98,7 +102,7 @@ def measured_row(
         "evidence": str(found.evidence),
         "steps": [] if result is None else [str(s) for s in result.steps],
         "kernels": list(found.kernels),
-        "convolutions": _convolutions(found.module.graph),
+        "convolutions": so_far.get("convolutions", []),
         "operators": None
         if result is None
         else [_calls(program.graph), _calls(found.module.graph)],
@@ -108,6 +112,11 @@ def measured_row(
     gc.collect()
     torch.cuda.empty_cache()
     return row
+
+
+def _times(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    graphs = {n: CompiledGraph(call, is_captured=n == "eager") for n, call in calls.items()}
+    return times_on_gpu(graphs, lambda: None)
 
 
 def tune_peers(name: str, batch: int, mode: str) -> None:

@@ -91,8 +91,8 @@ def _measure(key: tuple[str, int], path: Path, caches: str, warm: int, options: 
     from benchmarks.peers.autotuning_turns import tune_in_turns
     from mirage_py.runtime.base.atomic import write_text
 
-    def stage(seconds: Json) -> None:
-        write_text(path, json.dumps({"seconds": seconds}))
+    def stage(row: Json) -> None:
+        write_text(path, json.dumps(row))
 
     def wait() -> None:
         while _is_running(warm):
