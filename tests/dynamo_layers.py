@@ -19,7 +19,7 @@ from mirage_py.targets import target
 class Found:
     """Nothing faster."""
 
-    plan = None
+    plan = link = None
 
     def document(self) -> dict[str, Any]:
         return {}
