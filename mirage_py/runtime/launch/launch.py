@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,8 @@ class PlanRunner(CachedCalls):
         index = device.index
         stream_of = stream_function()
         launches = self._launches.get(index) or self._prepare(index)
-        with torch.cuda.device(index):
+        elsewhere = index != torch.cuda.current_device()
+        with torch.cuda.device(index) if elsewhere else contextlib.nullcontext():
             run_all(launches, memory, stream_of(index))
             for held, wanted in zip(memory[len(inputs) :], outputs, strict=False):
                 if held is not wanted:
