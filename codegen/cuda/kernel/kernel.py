@@ -15,8 +15,11 @@ from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan
 from mirage_py.codegen.cuda.text.c_text import C_TYPES
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, unsplit_positions
-from mirage_py.ugraph.ir.launch_choices import NextStart
+from mirage_py.ugraph.ir.launch_choices import NextStart, PrefetchPoint
 from mirage_py.ugraph.ir.node import STORES
+
+# The parameter that says what later kernels read.
+_PREFETCH = "later_kernels_read"
 
 
 class KernelEmitter:
@@ -64,6 +67,7 @@ class KernelEmitter:
             with pipeline.each_work_tile():
                 self._sections(straight, loops)
             self.emitters.mma_pipelining.end_work_tiles()
+        self._prefetch(PrefetchPoint.LOOPS)
         if self._lets_next_start_late:
             self._let_next_start()
         pipeline.end_kernel()
@@ -76,6 +80,7 @@ class KernelEmitter:
         if self.plan.order.is_chained and not isinstance(self.pipeline, PersistentPipeline):
             straight.issue_early()
             loops.issue_early()
+        self._prefetch(PrefetchPoint.WAIT)
         loaded: set[str] = set()
         for number, node in enumerate(self.plan.facts.block.nodes):
             staged = self.plan.staged.get(number)
@@ -90,6 +95,19 @@ class KernelEmitter:
         self.emitters.copies.load_places()
 
     @property
+    def prefetch_point(self) -> PrefetchPoint | None:
+        """Where it asks for what later kernels read. Without a loop nothing is behind one."""
+        asked = self.plan.options.prefetch if self.plan.order.is_chained else None
+        if asked is not None and all(s.loop is None for s in self.plan.facts.block.sections):
+            return PrefetchPoint.WAIT
+        return asked
+
+    def _prefetch(self, point: PrefetchPoint) -> None:
+        if self.prefetch_point is point:
+            threads = 32 * self.plan.options.num_warps
+            self.out.line(f"prefetch_to_l2({_PREFETCH}, {threads});")
+
+    @property
     def _lets_next_start_late(self) -> bool:
         options, order = self.plan.options, self.plan.order
         return order.triggers_next and options.next_start is NextStart.STORES
@@ -101,6 +119,9 @@ class KernelEmitter:
 
     def _sections(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         is_one_tile = not isinstance(self.pipeline, PersistentPipeline)
+        last_loop = max(
+            (n for n, s in enumerate(self.plan.facts.block.sections) if s.loop), default=-1
+        )
         for number, section in enumerate(self.plan.facts.block.sections):
             unsplit_positions(self.out, number)
             if is_one_tile and number == len(self.plan.facts.block.sections) - 1:
@@ -109,6 +130,8 @@ class KernelEmitter:
                 if not isinstance(self.pipeline, PersistentPipeline):
                     straight.issue_for_later(number)
                 loops.emit(number, section.loop)
+                if is_one_tile and number == last_loop:
+                    self._prefetch(PrefetchPoint.LOOPS)
             elif self.cluster is not None and number in self.cluster.cut.exchanges:
                 straight.meet(self.cluster, number)
             else:
@@ -122,4 +145,7 @@ class KernelEmitter:
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {name}")
         maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
-        return [*texts, *maps]
+        prefetch = (
+            [] if self.prefetch_point is None else [f"const __grid_constant__ Prefetch {_PREFETCH}"]
+        )
+        return [*texts, *maps, *prefetch]

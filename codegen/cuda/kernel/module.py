@@ -260,6 +260,7 @@ def _kernel(
         ),
         options=options,
         uses_pdl=plan.order.uses_pdl,
+        prefetches=emitter.prefetch_point is not None,
     )
 
 

@@ -27,6 +27,7 @@ from mirage_py.ugraph.ir.launch_choices import (
     Option,
     OverlapMode,
     Precision,
+    PrefetchPoint,
     RescalingMode,
     StoreMode,
     Text,
@@ -97,6 +98,13 @@ class LaunchConfig:
         "before the kernel waits; with `next`",
         default="none",
         cost="nothing", capability=90,
+    ))  # fmt: skip
+    prefetch: PrefetchPoint | None = field(default=None, metadata=_about(
+        "prefetch", choice(PrefetchPoint), _CUDA,
+        "where the kernel asks the L2 for memory that later kernels read, which its launch names: "
+        "in front of the `wait` for the kernel before, or behind its `loops`; with `next`",
+        default="nowhere",
+        cost="what the L2 holds may make way", capability=90,
     ))  # fmt: skip
     evict_first: tuple[str, ...] = field(default=(), metadata=_about(
         "evict:", NAMES, _BOTH,
