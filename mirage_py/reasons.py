@@ -127,6 +127,7 @@ class Code(Enum):
     COMPLEX_NUMBERS = "complex numbers are not supported"
     RESULT_TYPE = "its result is of {}, and data are real numbers"
     OPERAND_TYPE = "it reads data of {}"
+    OPERAND_DEVICE = "it reads data on another device"
     GROWING_CACHE = (
         "it copies what is there already into a longer tensor, as a cache that grows does"
     )

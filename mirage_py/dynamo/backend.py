@@ -55,15 +55,17 @@ def _compiled(
     module: GraphModule, inputs: Sequence[Any], options: BackendOptions
 ) -> Callable[..., Any]:
     from mirage_py.dynamo.compile.compiler import GraphCompiler
+    from mirage_py.dynamo.compile.held_floats import held_floats_as_numbers
 
     compiler = GraphCompiler(options, graph_target(options.target))
-    if options.rest == "inductor":
-        from mirage_py.dynamo.compile.inductor_graphs import compiled_by_inductor
+    with held_floats_as_numbers(module):
+        if options.rest == "inductor":
+            from mirage_py.dynamo.compile.inductor_graphs import compiled_by_inductor
 
-        return compiled_by_inductor(compiler, module, inputs)
-    from mirage_py.dynamo.compile.eager_graphs import compiled_with_eager
+            return compiled_by_inductor(compiler, module, inputs)
+        from mirage_py.dynamo.compile.eager_graphs import compiled_with_eager
 
-    return compiled_with_eager(compiler, module, inputs)
+        return compiled_with_eager(compiler, module, inputs)
 
 
 def _reset() -> None:

@@ -364,6 +364,7 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
     # Of several results those that nobody reads do not matter.
     parts = [n for n in node.users if n.target is operator.getitem]
     results = [n for n in parts if n.users] or [node]
+    device = next((t.device for n in results for t in tensors_of(n)), None)
     for tensor in (t for n in results for t in tensors_of(n)):
         if 0 in shape_of(tensor):
             return Reason(Code.EMPTY_TENSOR)
@@ -376,13 +377,13 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
         wraps = narrow and not _keeps_integers(node) and not holds_codes(node)
         if (not allowed or wraps) and not constant:
             return reason(Code.RESULT_TYPE, str(kind).removeprefix("torch."))
-    for n in operands:
-        for tensor in tensors_of(n):
-            allowed = program_dtype(tensor.dtype) is not None or (
-                float64 and tensor.dtype is torch.float64
-            )
-            if not allowed and known[n].kind != CONSTANT:
-                return reason(Code.OPERAND_TYPE, str(tensor.dtype).removeprefix("torch."))
+    read = [t for n in operands if known[n].kind != CONSTANT for t in tensors_of(n)]
+    for tensor in read:
+        if program_dtype(tensor.dtype) is None and not (float64 and tensor.dtype is torch.float64):
+            return reason(Code.OPERAND_TYPE, str(tensor.dtype).removeprefix("torch."))
+    # As a number on the CPU, which torch takes with tensors on a GPU.
+    if any(t.device != device for t in read):
+        return Reason(Code.OPERAND_DEVICE)
     if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
         return Reason(Code.GROWING_CACHE)
     if _computes_with_size(node):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.serve.options import BackendOptions
@@ -72,11 +73,13 @@ def compiled_graph(
     """An ATen graph compiled by Inductor, without dynamo and without a CUDA graph; ``inputs`` are
     fake tensors, ``inductor`` settings over those of the mode.
     """
-    from torch._guards import TracingContext, detect_fake_mode, tracing
+    from torch._guards import TracingContext, tracing
     from torch._inductor.compile_fx import compile_fx
 
-    # A compilation of its own: what AOTAutograd noted about the graph around is not about this one.
-    context = TracingContext(detect_fake_mode(inputs))
+    # A compilation of its own: what AOTAutograd noted about the graph around is not about this one,
+    # and neither are the symbols of its sizes and floats, of which that one's fake mode knows.
+    modes = [x.fake_mode for x in inputs if isinstance(x, FakeTensor)]
+    context = TracingContext(modes[0] if modes else None)
     effort = "full" if max_autotune else "quick"
     settings = inductor_settings(BackendOptions(effort=effort, inductor=inductor))
     # Whoever measures it captures it.

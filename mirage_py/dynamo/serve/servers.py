@@ -126,9 +126,10 @@ def _by_inductor(
     region: RegionProgram, own: Kernel, inductor: Mapping[str, Any] | None, *, max_autotune: bool
 ) -> Kernel:
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     # Numbers that the region makes are tensors without data, too.
-    with FakeTensorMode():
+    with FakeTensorMode(shape_env=ShapeEnv()):
         inputs = [_fake(t) for t in region.program.inputs]
         graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
     run = compiled_graph(graph, inputs, max_autotune=max_autotune, inductor=inductor or {})

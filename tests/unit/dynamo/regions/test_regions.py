@@ -292,6 +292,7 @@ def test_rotary_positions_are_in_the_kernel_of_queries_keys_and_values(traced: T
         (lambda a, b: torch.cat((a, b)), (torch.randn(4), torch.randn(2)), Code.GROWING_CACHE),
         (lambda x: x[:0] * 2, (torch.randn(4),), Code.EMPTY_TENSOR),
         (lambda x: x * 2, (torch.randn(4, dtype=torch.float64),), Code.RESULT_TYPE),
+        (lambda x, n: x * n, (half(4), torch.tensor(2.0)), Code.OPERAND_DEVICE),
     ],
 )  # fmt: skip
 def test_what_is_left_alone_says_why(traced: Trace, fn: Any, inputs: Any, why: Code):
