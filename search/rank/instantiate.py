@@ -16,7 +16,7 @@ from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.instance import Instance, PlanEstimate
 from mirage_py.search.rank.kernel_choices import KernelChoice, KernelRanker
 from mirage_py.search.rank.kernel_models import KernelModels
-from mirage_py.search.rank.shortlist import FREE, HOPELESS, Terms, shortlist
+from mirage_py.search.rank.shortlist import FREE, HOPELESS, Terms, likely_first, shortlist
 from mirage_py.search.space.collector import rarely_collecting
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
@@ -28,6 +28,9 @@ _PAIRED = 3
 _LEAST = 3
 
 __all__ = ["Instance", "diverse", "instances", "rank"]
+
+# Forms that are ranked however late it is: the first by either order.
+_RANKED_LATE = 3
 
 # Plans of a kind that stay although the model likes others much better.
 _OF_EACH_KIND = 6
@@ -84,9 +87,8 @@ def _rank(
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
     of_form: dict[int, list[Instance]] = {}
-    # Those first that are likely the fastest.
-    for number in sorted(range(len(forms)), key=lambda n: ranker.probe_us(forms[n])):
-        if terms.late() and any(of_form.values()):
+    for place, number in enumerate(likely_first(forms, ranker)):
+        if place >= _RANKED_LATE and terms.late() and any(of_form.values()):
             break
         of_form[number] = _of_form(forms[number], ranker, limit)
     found = [instance for number in sorted(of_form) for instance in of_form[number]]

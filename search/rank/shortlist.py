@@ -27,6 +27,9 @@ _FAMILIES_PER_KIND = 3
 # Families of a kind that are tried with every number of splits.
 _WITH_ALL_SPLITS = 4
 
+# Forms that get a quick prediction however late it is: those of the best bounds.
+_PROBED_LATE = 6
+
 _Timed = tuple[float, Form]
 
 
@@ -52,7 +55,9 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
     left = list(families)
     while True:
         listed = _listed(left, ranker, terms.late)
-        candidates = {f.family.digest: f.family for f in listed}
+        # Where it gets late in between, the likely ones were asked about.
+        order = (listed[number].family for number in likely_first(listed, ranker))
+        candidates = {family.digest: family for family in order}
         refused = [d for d, family in candidates.items() if not terms.may(family)]
         if not refused:
             return listed
@@ -77,6 +82,17 @@ def _listed(
     for kind in by_kind:
         found += _best([p for p in probed if p[1].kind == kind], best_us, ranker, late)
     return found
+
+
+def likely_first(forms: Sequence[Form], ranker: KernelRanker) -> list[int]:
+    """The forms' numbers, those first that are likely the fastest: by the quick prediction, which
+    knows few tilings, and by the lower bound, which knows none, in turns.
+    """
+    orders = (
+        sorted(range(len(forms)), key=lambda n: us_of(forms[n]))
+        for us_of in (ranker.probe_us, ranker.bound_us)
+    )
+    return list(dict.fromkeys(n for turn in zip(*orders, strict=True) for n in turn))
 
 
 def best_families(
@@ -131,7 +147,7 @@ def _probed(
     for bound_us, form in sorted(bounded, key=_time):
         if bound_us > HOPELESS * best_us and form.kind in kinds:
             continue
-        if found and late():
+        if len(found) >= _PROBED_LATE and late():
             break
         time_us, fitting = probe(form)
         if time_us < inf:

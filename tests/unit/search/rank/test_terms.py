@@ -9,7 +9,7 @@ from unit.search.kernels import in_all_rings
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import Terms, best_families
+from mirage_py.search.rank.shortlist import Terms, best_families, likely_first, shortlist
 from mirage_py.search.stabilize.safe import SafetyScreen, safe_families
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.targets import H200
@@ -57,11 +57,26 @@ def test_a_ranking_that_is_late_has_the_best_of_what_it_looked_at(
     assert in_time[0].estimate.time_us <= 1.5 * full[0].estimate.time_us
     estimates = 0
     assert rank(lora, H200, 24, terms=Terms(late=lambda: True))
-    assert estimates < 0.2 * of_all
-    assert len(best_families(lora, KernelRanker(H200), Terms(late=lambda: True))) == 1
+    assert estimates < 0.4 * of_all
+    few = best_families(lora, KernelRanker(H200), Terms(late=lambda: True))
+    assert len(few) < len(best_families(lora, KernelRanker(H200)))
 
 
-def test_after_its_end_a_screen_evaluates_no_more_than_it_takes_for_one(
+def test_what_leads_by_its_bound_or_by_the_quick_prediction_comes_first(
+    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prediction knows few tilings: attention with scores in memory led by it, before the
+    kernel with one pass over the keys."""
+    ranker = KernelRanker(H200)
+    forms = shortlist(lora, ranker)
+    monkeypatch.setattr(ranker, "probe_us", lambda form: forms.index(form))
+    monkeypatch.setattr(ranker, "bound_us", lambda form: (forms.index(form) - 3) % len(forms))
+    order = likely_first(forms, ranker)
+    assert order[:4] == [0, 3, 1, 4]
+    assert sorted(order) == list(range(len(forms)))
+
+
+def test_after_its_end_a_screen_evaluates_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     families = in_all_rings(programs.lora()).families
@@ -77,8 +92,8 @@ def test_after_its_end_a_screen_evaluates_no_more_than_it_takes_for_one(
     assert len(screen.stable(families)) >= 1
     all_of_them = SafetyScreen().stable(families)
     kept = [u for u in all_of_them if screen.passes(u)]
-    assert len(kept) == 1
-    assert len(evaluated) == 2
+    assert kept == list(all_of_them[1:4])
+    assert len(evaluated) == 4
     assert screen.found().faults == ("spoiled",)
     monkeypatch.undo()
     assert len(safe_families(families).ugraphs) > 1
