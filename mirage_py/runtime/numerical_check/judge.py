@@ -183,6 +183,21 @@ def add_eager(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...]) -
     store.write_eager(name, judge.of_eager(outputs))
 
 
+def agree(outputs: Any, others: Any, allowed: float) -> bool:
+    """Whether two forms of a function give the same numbers, with a relative error of ``allowed``;
+    the same NaN and infinities, too. Integers and truth values are equal.
+    """
+    import torch
+
+    pairs = zip(*(o if isinstance(o, tuple) else (o,) for o in (outputs, others)), strict=True)
+    return all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and torch.allclose(a, b, rtol=allowed * a.is_floating_point(), atol=0.0, equal_nan=True)
+        for a, b in pairs
+    )
+
+
 def forget() -> None:
     """Give the memory of all references back."""
     _judge.cache_clear()

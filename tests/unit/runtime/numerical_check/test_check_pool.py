@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from unit.runtime.tune.scene import PROGRAM, RIGHT, number_of, numbered
 
 from mirage_py.runtime.numerical_check import check_pool
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
+from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.process import executor
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import load_text
-from mirage_py.verify.numerical_check.check_strength import plain_evidence
+from mirage_py.verify.numerical_check.check_strength import plain_evidence, required
 
 
 class Worker:
@@ -69,3 +72,20 @@ def test_what_was_begun_waits_no_longer_than_the_deadline(monkeypatch: pytest.Mo
     assert 2 <= len(done) < 6
     assert sorted(worker.checked) == done
     assert trials[5].skipped
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-4, 0.1])
+def test_where_float64_says_too_little_a_form_of_the_function_gives_what_eager_gives(
+    monkeypatch: pytest.MonkeyPatch, off: float
+):
+    """Scores of a router: rounding decides which expert is the first, in eager PyTorch too."""
+    Worker(monkeypatch)
+    vague = replace(RIGHT, elements=8, evaluated=8, compared=8, telling=1)
+    monkeypatch.setattr(check_pool.device_judge, "judge_there", lambda *_: vague)
+    monkeypatch.setattr(InputStore, "inputs", lambda *_: (torch.tensor([0.0, 1.0, torch.inf]),))
+    with NumericalCheck(PROGRAM, seed=0, device=0) as check:
+        cpu = torch.device("cpu")
+        alone = check.of_function(lambda x: x, None, cpu)
+        beside = check.of_function(lambda x: (x * (1.0 + off),), lambda x: x, cpu)
+    assert not required(alone).passed
+    assert required(beside).passed == (off < 0.1)
