@@ -96,18 +96,16 @@ def repeat_of(
         return None
     traced = entry.traced
     given = [values[n] for n in places]
-    tensors_of = _reader(values, places, tuple(kwargs), traced, mode)
+    # torch.compile, or the function itself, reads what is not passed, and has guards of its own:
+    # to ask for that here as well costs more than many a call.
+    direct = None if traced.writes else entry.direct
+    tensors_of = _reader(values, places, tuple(kwargs), traced if direct is None else None, mode)
     tensors = tensors_of(args, kwargs)
     if tensors is None:
         return None
     fits, is_same_state = alike(tensors), _state()
     is_marked_so = _marking(given) if with_marks else None
-    read = [places.index(leaf_of.index(n)) for n in traced.arguments]
-    read += range(len(places), len(places) + len(traced.captured))
-    direct = entry.direct
-    is_in_order = read == list(range(len(tensors)))
-    run, pack = _run_of(entry, [tensors[n] for n in read]), _packer(traced)
-    write = _writer(entry, run, read, [leaf_of[n] for n in places]) if traced.writes else None
+    ours = _ours(entry, tensors, places, leaf_of) if direct is None else None
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
@@ -117,12 +115,9 @@ def repeat_of(
             return ANOTHER
         if row is not None:
             row.calls += 1
-        if write is not None:
-            return write(tensors)
         if direct is not None:
             return direct(*args, **kwargs)
-        result = run(tensors if is_in_order else [tensors[n] for n in read])
-        return result if pack is None else pack(result)
+        return ours(tensors) if ours is not None else ANOTHER
 
     return repeat
 
@@ -183,6 +178,29 @@ def _opened(values: Sequence[Any]) -> Sequence[Any] | None:
         else:
             return None
     return found
+
+
+def _ours(
+    entry: Entry,
+    tensors: Sequence[torch.Tensor],
+    places: Sequence[int],
+    leaf_of: Sequence[int],
+) -> Callable[[Sequence[torch.Tensor]], Any]:
+    """What a call gives for its tensors, of which the first are the values at ``places``."""
+    traced = entry.traced
+    assert traced is not None
+    read = [places.index(leaf_of.index(n)) for n in traced.arguments]
+    read += range(len(places), len(places) + len(traced.captured))
+    run = _run_of(entry, [tensors[n] for n in read])
+    if traced.writes:
+        return _writer(entry, run, read, [leaf_of[n] for n in places])
+    pack = _packer(traced)
+    in_order: Again = run
+    if read != list(range(len(tensors))):
+        in_order = lambda tensors: run([tensors[n] for n in read])  # noqa: E731
+    if pack is None:
+        return in_order
+    return lambda tensors: pack(in_order(tensors))
 
 
 def _writer(

@@ -14,6 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mirage_py.errors import MirageWarning
 from mirage_py.frontend import refused_calls
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
+from mirage_py.frontend.repeated_calls import ANOTHER
+from mirage_py.frontend.torch.guards.origins import Origin
+from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.reasons import Code, reason
+from mirage_py.runtime.store.artifact import OriginalProgram
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
@@ -461,3 +466,27 @@ def test_threads_share_the_repeats():
         thread.join()
     assert errors == []
     assert len(fn.programs) == len(shapes)
+
+
+def test_what_torch_compile_serves_is_guarded_by_torch_compile_alone(monkeypatch):
+    """To look at each parameter again took three times as long as the call of a module."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    report = {"served": {"baseline": "compile", **reason(Code.NONE_VERIFIED).document()}}
+    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3)).requires_grad_(False)
+    fn = SuperoptimizedFunction(
+        module, CallOptions(), lambda *asked: OriginalProgram({"eager": asked[2]}, report)
+    )
+    torch.testing.assert_close(fn(X), module(X))
+    asked = []
+    monkeypatch.setattr(Origin, "fetch", asked.append)
+    monkeypatch.setattr(TracedCall, "is_current", lambda _: asked.append("state"))
+    torch.testing.assert_close(fn(X), module(X))
+    assert asked == []
+    # Another state is the function's own affair, other arguments are another call.
+    module[1].weight.add_(1.0)
+    module[0].bias = None
+    torch.testing.assert_close(fn(X), module(X))
+    assert asked == []
+    module.train(not module.training)
+    assert fn._repeated.last((X,), {}) is ANOTHER
+    assert fn._repeated.last((X[:2],), {}) is ANOTHER
