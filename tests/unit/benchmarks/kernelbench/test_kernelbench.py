@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from benchmarks.kernelbench import command, document, page, shared_gpu
 from benchmarks.kernelbench.command import main
+from benchmarks.kernelbench.measured import elements_of
 from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
 
 HEAD = """
@@ -170,6 +171,15 @@ def test_memory_of_a_gpu_is_held_by_shares(tmp_path):
         order.append("two")
     other.join(10)
     assert order == ["two", "all"]
+
+
+def test_the_memory_of_a_model_that_reads_a_number_while_it_is_made(tmp_path):
+    path = tmp_path / "3_Rates.py"
+    path.write_text(
+        CONV.replace("super().__init__()", "super().__init__(); torch.linspace(0, 1, 3)[1].item()")
+    )
+    elements = 64 * 512 * 256 * (3 + 8)
+    assert elements <= elements_of(Problem(2, path)) <= elements + 1000
 
 
 def test_a_run_that_has_no_time_leaves_its_problems_to_the_next_one(checkout):
