@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check import judge
+from mirage_py.runtime.numerical_check.device_reference import kept_share, needs_device
 from mirage_py.runtime.numerical_check.input_store import (
     RANDOM,
     InputSet,
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 # Each set has other windows, so that all of them together compare more than one does.
 _OTHERS_SHARE = 1 / 16
 _MOST_ELEMENTS = 1 << 20
+# Of inputs of which no more than one set stays in the GPU's memory.
+_LARGE_BYTES = 1 << 30
+# Of the random set: each array of so many numbers takes half a gigabyte where it is compared.
+_MOST_RANDOM_ELEMENTS = 1 << 26
 # Of the replays of a first timing, beyond which a slow plan has three: checking it takes longer.
 _REPLAYS_S = 0.02
 # Launches after the first. Of additions in any order a few show how far the results spread.
@@ -52,18 +56,23 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     references, on the host.
 
     Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; of each the
-    share of the outputs' elements that is known, and of those the share that is vague.
+    share of the outputs' elements that is known, and of those the share that is vague. Where the
+    host cannot, the references are left to who judges, on the device.
     """
     store = _store(task["folder"], task["program"])
     shares = {}
+    on_device = needs_device(store.program, task["max_work"])
     for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
         store.write_inputs(inputs.name, inputs.inputs)
+        if on_device:
+            shares[inputs.name] = (kept_share(store.program), 0.0)
+            continue
         is_random = inputs.name == RANDOM
         found = reference(
             store.program,
             inputs.inputs,
             max_work=task["max_work"] * (1.0 if is_random else _OTHERS_SHARE),
-            max_elements=inf if is_random else _MOST_ELEMENTS,
+            max_elements=_MOST_RANDOM_ELEMENTS if is_random else _MOST_ELEMENTS,
             seed=SET_NAMES.index(inputs.name),
             threads=task["threads"],
             deadline=task["deadline"],
@@ -86,7 +95,7 @@ def forget(task: Mapping[str, Any]) -> None:
     import torch
 
     del task
-    for kept in (_inputs, _rotated, _store, _eager):
+    for kept in (*_INPUTS, _rotated, _store, _eager):
         kept.cache_clear()
     judge.forget()
     torch.cuda.empty_cache()
@@ -141,8 +150,8 @@ def _judged(
     found = judge_there(store, name, outputs)
     for tensor, x, kept in zip(store.program.inputs, inputs, before, strict=True):
         if not torch.equal(x, kept):
-            _inputs.cache_clear()
-            _rotated.cache_clear()
+            for cached in (*_INPUTS, _rotated):
+                cached.cache_clear()
             why = reason(Code.WRITES_TO_INPUT, tensor.name)
             return replace(found, passed=False, reason=why)
     if not found.passed:
@@ -195,12 +204,21 @@ def _store(folder: str, program_text: str) -> InputStore:
     return InputStore(Path(folder), program)
 
 
-@lru_cache(maxsize=8)
 def _inputs(
     folder: Path, program: Program, name: str, device: torch.device
 ) -> tuple[torch.Tensor, ...]:
-    """Input sets stay on the GPU from one candidate to the next."""
+    """Input sets stay on the GPU from one candidate to the next, of large inputs one."""
+    is_large = sum(t.bytes for t in program.inputs) > _LARGE_BYTES
+    return (_one_set if is_large else _many_sets)(folder, program, name, device)
+
+
+def _read_set(
+    folder: Path, program: Program, name: str, device: torch.device
+) -> tuple[torch.Tensor, ...]:
     return InputStore(folder, program).inputs(name, device)
+
+
+_INPUTS = _one_set, _many_sets = lru_cache(maxsize=1)(_read_set), lru_cache(maxsize=8)(_read_set)
 
 
 @lru_cache(maxsize=1)

@@ -4,8 +4,11 @@ timing in rotation.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import prod
 from pathlib import Path
@@ -33,6 +36,7 @@ FloatArray = NDArray[np.float64]
 # The set that is timed on.
 RANDOM = "random"
 _EAGER = "eager.json"
+_LOCK = "lock"
 # Elements whose places are computed at a time.
 _AT_A_TIME = 1 << 24
 
@@ -62,6 +66,19 @@ class InputStore:
             self._save(name, "error", tensor, errors)
             if tensor.name in reference.places:
                 self._save(name, "places", tensor, reference.places[tensor.name].flat)
+
+    @contextlib.contextmanager
+    def being_written(self, name: str) -> Iterator[bool]:
+        """Whether the reference of a set is missing, while no other process looks for it."""
+        folder = self.folder / name
+        handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield not all(
+                self._path(name, "error", o.tensor).exists() for o in self.program.outputs
+            )
+        finally:
+            os.close(handle)
 
     def write_eager(self, name: str, errors: Sequence[EagerError]) -> None:
         """Keep how far off each output is as eager PyTorch computes it."""

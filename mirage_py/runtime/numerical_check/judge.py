@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage_py.runtime.numerical_check.device_reference import device_reference
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -28,6 +29,7 @@ from mirage_py.verify.numerical_check.float_case import (
     FloatEvidence,
     wrong_shape,
 )
+from mirage_py.verify.numerical_check.input_sets import SET_NAMES
 from mirage_py.verify.numerical_check.numerical_check import Reference, tolerance, worst_of
 from mirage_py.verify.numerical_check.places import Places
 
@@ -205,7 +207,13 @@ def forget() -> None:
 
 @lru_cache(maxsize=8)
 def _judge(folder: Path, program: Program, name: str, device: torch.device) -> DeviceJudge:
-    return DeviceJudge(program, InputStore(folder, program).read_reference(name), device)
+    store = InputStore(folder, program)
+    # Who comes first computes it, for the processes that come later too.
+    with store.being_written(name) as is_missing:
+        if is_missing:
+            inputs = store.inputs(name, device)
+            store.write_reference(name, device_reference(program, inputs, SET_NAMES.index(name)))
+    return DeviceJudge(program, store.read_reference(name), device)
 
 
 def there(array: NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -33,6 +33,8 @@ _FAILED_GRAPHS: list[Any] = []
 Entry = Callable[[int], Any]
 
 ROTATION_FACTOR = 4
+# A set so many times the L2 is read anew by each run: a twentieth at most is still there.
+_ALONE_FACTOR = 20
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
 MIN_REPS = 3
@@ -60,7 +62,11 @@ class Timed:
 
 
 def rotation_sets(set_bytes: int, l2_bytes: int) -> int:
-    """How many input sets of ``set_bytes`` each exceed the L2 four times together; 2 to 1024."""
+    """How many input sets of ``set_bytes`` each exceed the L2 four times together; 2 to 1024, and
+    one where it is so large that what the L2 has of its end is next to nothing.
+    """
+    if set_bytes >= _ALONE_FACTOR * l2_bytes:
+        return 1
     needed = -(-ROTATION_FACTOR * l2_bytes // max(1, set_bytes)) + 1
     return max(2, min(MAX_SETS, needed))
 
@@ -89,10 +95,16 @@ def time_interleaved(
     # torch collects garbage before every capture, which takes half a second once a compiler is
     # loaded: what is there already is taken out of the collector's sight.
     gc.freeze()
+    pool = None
     try:
         for name, entry in entries.items():
             try:
-                replays[name] = _captured(entry, sets)
+                replays[name] = _captured(entry, sets, pool)
+                # Each run is over when the next one begins, and nobody reads its results: where
+                # these are large they all lie in the memory of the first graph. A capture that
+                # broke off leaves its pool in use.
+                graph = replays[name].graph
+                pool = graph.pool() if sets == 1 and graph is not None else None
             except Exception as error:  # noqa: BLE001
                 # A candidate or a user's baseline may fail in any way; it is reported and the
                 # others go on.
@@ -156,7 +168,7 @@ class _Replay:
             self.graph.reset()
 
 
-def _captured(entry: Entry, sets: int) -> _Replay:
+def _captured(entry: Entry, sets: int, pool: Any = None) -> _Replay:
     import torch
 
     # Compiling, loading and choosing of algorithms happen here and not in the capture; on every
@@ -174,7 +186,7 @@ def _captured(entry: Entry, sets: int) -> _Replay:
             entry(number)
 
     # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
-    graph, why = captured(run)
+    graph, why = captured(run, pool)
     note = f"timed call by call, launch cost included: {_short(why)}" if why else ""
     replay = _Replay(entry, sets, graph, note)
     replay.run()
@@ -196,8 +208,11 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def captured(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Exception | None]:
-    """What ``run`` launches as a CUDA graph, or None and why it cannot be captured.
+def captured(
+    run: Callable[[], Any], pool: Any = None
+) -> tuple[torch.cuda.CUDAGraph | None, Exception | None]:
+    """What ``run`` launches as a CUDA graph, with memory of ``pool`` if there is one, or None and
+    why it cannot be captured.
 
     ``run`` has been called before: compiling, loading and choosing of algorithms are no part of a
     capture. ``reset()`` of the graph gives its memory back.
@@ -208,7 +223,7 @@ def captured(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Excep
     graph = torch.cuda.CUDAGraph()
     try:
         # What other threads of the user's do meanwhile is no part of it, and does not end it.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
             run()
     except Exception as error:  # noqa: BLE001  whatever forbids a capture does not forbid a call
         # A capture that breaks off leaves its own stream behind as the current one.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ _WORTH = 1.25
 # Smaller where only some are evaluated, so that they are spread more widely.
 _SAMPLED_ELEMENTS = 1 << 19
 _SAMPLED_CACHED = 1 << 15
+# Windows among which those with new positions are looked for, at least.
+_LOOKED_AT = 1 << 13
 # Evaluated however little may be: the first and the last.
 LEAST_WINDOWS = 2
 # Of kernels: every position in one of them is to be compared, of those of most kernels first.
@@ -40,7 +42,7 @@ def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Wind
     is evaluated again in every window, so those are cut that repeat the least. Windows are smaller
     than they must be where that costs little.
     """
-    yield from _tiled(program, _window_extents(program, max_elements))
+    yield from _Tiled(program, _window_extents(program, max_elements))
 
 
 def first_window(program: Program, max_elements: int = MAX_ELEMENTS) -> Window:
@@ -67,11 +69,19 @@ def affordable_windows(
     if is_sampled:
         extents = _window_extents(program, _SAMPLED_ELEMENTS, _SAMPLED_CACHED)
         work = _total_work(program, extents)
-    every = list(_tiled(program, extents))
+    every = _Tiled(program, extents)
     share = min(1.0, max_work / work, max_elements / elements) if is_sampled else 1.0
-    drawn = [every[int(n)] for n in np.random.default_rng(seed).permutation(len(every))]
-    order = _new_positions_first(program.sizes, [every[0], every[-1], *drawn])
-    return order[: max(LEAST_WINDOWS, int(len(every) * share))]
+    wanted = max(LEAST_WINDOWS, int(len(every) * share))
+    drawn = np.random.default_rng(seed).permutation(len(every))[: max(2 * wanted, _LOOKED_AT)]
+    found = [every[0], every[-1], *(every[int(n)] for n in drawn)]
+    return _new_positions_first(program.sizes, found)[:wanted]
+
+
+def least_cost(program: Program) -> tuple[float, int]:
+    """Of the smallest window there may be: its element operations, and its largest value."""
+    extents = _window_extents(program, _SAMPLED_ELEMENTS, _SAMPLED_CACHED)
+    work = program_work(program, extents, prices=FLOAT_PRICES)
+    return work, peak_elements(program, extents)
 
 
 def _new_positions_first(sizes: Mapping[str, int], given: Sequence[Window]) -> list[Window]:
@@ -92,16 +102,32 @@ def _new_positions_first(sizes: Mapping[str, int], given: Sequence[Window]) -> l
     return list({**chosen, **{repr(w): w for w in given}}.values())
 
 
-def scattered(program: Program, chosen: Sequence[Window], seed: int) -> list[Points]:
+class _Scattered(Sequence[Points]):
+    """Positions are computed when a window is asked for: of many thousands of windows, each with
+    positions of a long dimension, there may be time for a few.
+    """
+
+    def __init__(self, program: Program, chosen: Sequence[Window], seed: int) -> None:
+        self._chosen = chosen
+        covered = sum(prod(stop - start for start, stop in w.values()) for w in chosen)
+        sizes = {d: program.sizes[d] for d in chosen[0]}
+        sizes = {} if covered == prod(sizes.values()) else sizes
+        self._moved = {d: _moved(n, np.random.default_rng(seed)) for d, n in sizes.items()}
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def __getitem__(self, number: Any) -> Any:
+        window = self._chosen[number]
+        return {d: np.sort(at[slice(*window[d])]) for d, at in self._moved.items()} or window
+
+
+def scattered(program: Program, chosen: Sequence[Window], seed: int) -> Sequence[Points]:
     """Windows as they are where they cover the outputs; else with each position moved by a multiple
     of the largest tile, so that every window has elements of many tiles. No two have the same
     element then either, and the first and the last still have those of the ends.
     """
-    covered = sum(prod(stop - start for start, stop in w.values()) for w in chosen)
-    if covered == prod(program.sizes[d] for d in chosen[0]):
-        return list(chosen)
-    moved = {d: _moved(program.sizes[d], np.random.default_rng(seed)) for d in chosen[0]}
-    return [{d: np.sort(moved[d][slice(*where)]) for d, where in w.items()} for w in chosen]
+    return _Scattered(program, chosen, seed)
 
 
 def _moved(size: int, draw: np.random.Generator) -> NDArray[np.int64]:
@@ -121,13 +147,25 @@ def at_a_time(program: Program, window: Window, threads: int) -> int:
     return max(1, min(threads, _MOST_ELEMENTS_AT_A_TIME // max(1, peak)))
 
 
-def _tiled(program: Program, extents: dict[str, int]) -> Iterator[Window]:
-    starts = [range(0, program.sizes[d], step) for d, step in extents.items()]
-    for place in product(*starts):
-        yield {
-            d: (start, min(start + extents[d], program.sizes[d]))
-            for d, start in zip(extents, place, strict=True)
-        }
+class _Tiled(Sequence[Window]):
+    """All windows of these extents, the last dimension running fastest; each is made when it is
+    asked for.
+    """
+
+    def __init__(self, program: Program, extents: dict[str, int]) -> None:
+        self._steps = [(d, step, program.sizes[d]) for d, step in extents.items()]
+        self._counts = [-(-size // step) for _, step, size in self._steps]
+
+    def __len__(self) -> int:
+        return prod(self._counts)
+
+    def __getitem__(self, number: Any) -> Any:
+        window: Window = {}
+        number = range(len(self))[number]
+        for (dim, step, size), count in zip(self._steps[::-1], self._counts[::-1], strict=True):
+            number, place = divmod(number, count)
+            window[dim] = (place * step, min((place + 1) * step, size))
+        return dict(reversed(window.items()))
 
 
 def _window_extents(

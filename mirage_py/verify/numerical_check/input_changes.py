@@ -21,11 +21,13 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import named
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.evaluate.first_stage import first_stage
-from mirage_py.verify.evaluate.windows import first_window
+from mirage_py.verify.evaluate.windows import first_window, least_cost
 from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 _PROBED_ELEMENTS = 1 << 18
+# Element operations of a part, beyond which it is not evaluated some twenty times.
+_MOST_WORK = 2e8
 _LARGEST_CONSTANT = 2.0**100
 # What stands for minus infinity under a mask is no logit.
 _LARGEST_LOGIT = 2.0**48
@@ -93,10 +95,14 @@ class Probe:
         # A part is enough: an element elsewhere that overflows is judged as an overflow.
         self._safe = first_stage(safe, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or safe
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
+        self._part = first_stage(program, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or program
+        self._can_look = all(least_cost(p)[0] <= _MOST_WORK for p in (self._part, self._safe))
 
     def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
-        """The last of ascending levels at which everything fits; the first is taken to."""
-        fits, too_large = 0, len(levels)
+        """The last of ascending levels at which everything fits; the first is taken to, and is all
+        there is where the smallest part of the results is too much to evaluate.
+        """
+        fits, too_large = 0, len(levels) if self._can_look else 1
         while too_large - fits > 1:
             middle = (fits + too_large) // 2
             if self._fits(changes(levels[middle])):
@@ -106,10 +112,14 @@ class Probe:
         return levels[fits]
 
     def logits(self, changes: Changes) -> float:
-        """The largest magnitude of what an exponential is applied to; 0 where there is none."""
+        """The largest magnitude of what an exponential is applied to; 0 where there is none, or
+        where it cannot be known.
+        """
+        if not self._can_look:
+            return 0.0
         meaning = self._meaning(changes)
-        part = first_stage(self._program, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or self._program
-        evaluate_at(part, self._shapes, meaning, first_window(part, _PROBED_ELEMENTS))
+        window = first_window(self._part, _PROBED_ELEMENTS)
+        evaluate_at(self._part, self._shapes, meaning, window)
         return meaning.logits
 
     def _fits(self, changes: Changes) -> bool:

@@ -21,11 +21,11 @@ from math import inf, prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.interpret import Sample, evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.evaluate.first_stage import first_stage
@@ -77,7 +77,7 @@ class Reference(Mapping[str, FloatArray]):
 
     outputs: dict[str, FloatArray]
     errors: dict[str, FloatArray]
-    places: Mapping[str, Places] = field(default_factory=dict)
+    places: dict[str, Places] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> FloatArray:
         """A whole output, NaN where it was not evaluated."""
@@ -146,34 +146,41 @@ def reference(
 
     stage = first_stage(safe)
     given = {} if stage is None else _reduced_values(stage, inputs, meaning, threads)
-    tensors = [o.tensor for o in program.outputs]
-    # Memory that nothing is written to is none.
-    values = {t.name: np.empty(t.shape) for t in tensors}
-    errors = {t.name: np.empty(t.shape) for t in tensors}
     # What is given is of all of the outputs.
     found = [{}] if given else affordable_windows(safe, max_work, max_elements, seed)
-    written: dict[int, dict[str, tuple[NDArray[np.int64], ...]]] = {}
+    points = scattered(safe, found, seed)
+    evaluated: dict[int, dict[str, Sample[Rounded]]] = {}
 
-    def evaluate(number: int, window: Points) -> None:
+    def evaluate(number: int) -> None:
         if deadline is not None and number >= LEAST_WINDOWS and time.monotonic() > deadline:
             return
-        samples = evaluate_at(safe, inputs, meaning, window, given)
-        for name, sample in samples.items():
-            values[name][sample.elements] = sample.values.value
-            errors[name][sample.elements] = _known(sample.values)
-        written[number] = {name: sample.elements for name, sample in samples.items()}
+        evaluated[number] = evaluate_at(safe, inputs, meaning, points[number], given)
 
-    # NumPy lets other threads run; each window writes elements of its own.
+    # NumPy lets other threads run.
     with ThreadPoolExecutor(at_a_time(safe, found[0], threads)) as pool:
-        list(pool.map(evaluate, range(len(found)), scattered(safe, found, seed)))
-    places = {}
-    for t in tensors:
-        parts = [Places.of(t.shape, written[n][t.name]) for n in sorted(written)]
-        if sum(p.flat.size for p in parts) < t.elements:
-            places[t.name] = Places(t.shape, np.concatenate([p.flat for p in parts]))
-            values[t.name] = places[t.name].taken(values[t.name])
-            errors[t.name] = places[t.name].taken(errors[t.name])
-    return Reference(values, errors, places)
+        list(pool.map(evaluate, range(len(found))))
+    known = Reference({}, {}, {})
+    for t in (o.tensor for o in program.outputs):
+        _put_together(t, [evaluated[n].pop(t.name) for n in sorted(evaluated)], known)
+    return known
+
+
+def _put_together(tensor: Tensor, parts: Sequence[Sample[Rounded]], known: Reference) -> None:
+    """Add an output to what is known: all of it, or a list of the elements of these parts. Of a
+    large output of which there are few, no array is made.
+    """
+    name, shape = tensor.name, tensor.shape
+    if sum(p.values.value.size for p in parts) == tensor.elements:
+        known.outputs[name], known.errors[name] = np.empty(shape), np.empty(shape)
+        for part in parts:
+            known.outputs[name][part.elements] = part.values.value
+            known.errors[name][part.elements] = _known(part.values)
+        return
+    places = [Places.of(shape, p.elements).flat for p in parts]
+    known.places[name] = Places(shape, np.concatenate(places))
+    known.outputs[name] = np.concatenate([p.values.value.reshape(-1) for p in parts])
+    errors = (np.broadcast_to(_known(p.values), p.values.value.shape) for p in parts)
+    known.errors[name] = np.concatenate([e.reshape(-1) for e in errors])
 
 
 def _reduced_values(

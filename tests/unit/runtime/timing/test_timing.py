@@ -14,6 +14,7 @@ def test_the_sets_exceed_the_cache_four_times():
         sets = rotation_sets(set_bytes, L2)
         assert (sets - 1) * set_bytes >= 4 * L2 or sets == MAX_SETS
     assert rotation_sets(1 << 30, L2) == 2
+    assert rotation_sets(3 << 30, L2) == 1
     assert rotation_sets(16, L2) == MAX_SETS
 
 

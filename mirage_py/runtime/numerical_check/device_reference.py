@@ -1,0 +1,138 @@
+"""References of programs that the host cannot evaluate: the program itself in float64, on a device.
+
+A norm over all of a batch behind a convolution, or a chain of products with large weights, needs
+gigabytes for its first output element. torch computes all of its outputs in float64 on the device,
+and of each a few million elements are kept. How far off a right kernel may be there is not computed
+for each element, as on the host (mirage_py.verify.numerical_check.rounding_error), but measured: it
+is how far off eager PyTorch is among the neighbours of the element. That all of an output is not
+farther off than eager is asked for as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.runtime.eager.eager_source import eager_source, torch_function
+from mirage_py.runtime.env.matmul_setting import matmuls_as_in
+from mirage_py.ugraph.ir.dtypes import F64, DType
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.rewrite.logs import logs_apart
+from mirage_py.verify.evaluate.first_stage import first_stage
+from mirage_py.verify.evaluate.windows import LEAST_WINDOWS, MAX_ELEMENTS, least_cost
+from mirage_py.verify.numerical_check.numerical_check import Reference
+from mirage_py.verify.numerical_check.places import Places
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements of an output that are kept: all of a small one, else both ends and neighbours in between.
+_MOST_KEPT = 1 << 22
+_ENDS = 1 << 16
+# Neighbours, among which eager's error is measured.
+_NEIGHBOURS = 128
+# Of the work that a reference may take, what its first windows may.
+_SHARE = 0.5
+
+
+def needs_device(program: Program, max_work: float) -> bool:
+    """Whether the least that the host would have to evaluate takes more than half of ``max_work``,
+    or arrays that are too large, and torch has the program.
+    """
+    safe = add_safe_shifts(logs_apart(program))
+    work, elements = least_cost(first_stage(safe) or safe)
+    if LEAST_WINDOWS * work <= _SHARE * max_work and elements <= 2 * MAX_ELEMENTS:
+        return False
+    try:
+        eager_source(in_float64(program))
+    except UnsupportedError:
+        return False
+    return True
+
+
+def kept_share(program: Program) -> float:
+    """Of the outputs' elements, how many are kept."""
+    sizes = [o.tensor.elements for o in program.outputs]
+    return sum(min(size, _MOST_KEPT) for size in sizes) / max(1, sum(sizes))
+
+
+def in_float64(program: Program) -> Program:
+    """The program with all numbers in float64, inputs, outputs and casts."""
+
+    def wide(tensor: Tensor) -> Tensor:
+        return replace(tensor, dtype=F64) if tensor.dtype.is_float else tensor
+
+    nodes = tuple(
+        replace(n, attr=F64) if isinstance(n.attr, DType) and n.attr.is_float else n
+        for n in program.nodes
+    )
+    outputs = tuple(replace(o, tensor=wide(o.tensor)) for o in program.outputs)
+    inputs = tuple(map(wide, program.inputs))
+    return replace(program, inputs=inputs, nodes=nodes, outputs=outputs)
+
+
+def device_reference(program: Program, inputs: Sequence[torch.Tensor], seed: int) -> Reference:
+    """The outputs for inputs on a device, at places drawn with ``seed`` where they are large."""
+    tensors = [o.tensor for o in program.outputs]
+    places = [_places(t, seed) for t in tensors]
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    exact = _run(torch_function(in_float64(program)), wide, places)
+    del wide
+    with matmuls_as_in(program):
+        rounded = _run(torch_function(program), inputs, places)
+    known = Reference({}, {}, {})
+    for tensor, where, right, eager in zip(tensors, places, exact, rounded, strict=True):
+        is_all = where.flat.size == tensor.elements
+        shape = tensor.shape if is_all else (where.flat.size,)
+        known.outputs[tensor.name] = right.reshape(shape)
+        known.errors[tensor.name] = _spread(eager - right, where.flat).reshape(shape)
+        if not is_all:
+            known.places[tensor.name] = where
+    return known
+
+
+def _places(tensor: Tensor, seed: int) -> Places:
+    size = tensor.elements
+    if size <= _MOST_KEPT:
+        return Places(tensor.shape, np.arange(size))
+    draw = np.random.default_rng(seed)
+    count = (_MOST_KEPT - 2 * _ENDS) // _NEIGHBOURS
+    starts = draw.integers(_ENDS, size - _ENDS - _NEIGHBOURS, count)
+    between = (starts[:, None] + np.arange(_NEIGHBOURS)).reshape(-1)
+    flat = np.concatenate([np.arange(_ENDS), between, np.arange(size - _ENDS, size)])
+    return Places(tensor.shape, np.unique(flat))
+
+
+def _run(
+    function: Callable[..., Any], inputs: Sequence[torch.Tensor], places: Sequence[Places]
+) -> list[NDArray[np.float64]]:
+    import torch
+
+    with torch.no_grad():
+        found = function(*inputs)
+        outputs = found if isinstance(found, tuple) else (found,)
+        taken = []
+        for output, where in zip(outputs, places, strict=True):
+            flat = output.reshape(-1)
+            if where.flat.size < flat.numel():
+                flat = flat[torch.from_numpy(where.flat).to(flat.device)]
+            taken.append(flat.double().cpu().numpy())
+    return taken
+
+
+def _spread(errors: NDArray[np.float64], flat: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The root mean square of the errors of neighbours, of each those that are numbers."""
+    group = flat // _NEIGHBOURS
+    _, number = np.unique(group, return_inverse=True)
+    is_number = np.isfinite(errors)
+    with np.errstate(over="ignore"):
+        squares = np.bincount(number, np.where(is_number, errors, 0.0) ** 2)
+    counts = np.maximum(np.bincount(number, is_number), 1)
+    spread: NDArray[np.float64] = np.sqrt(squares / counts)[number]
+    return spread

@@ -1,0 +1,62 @@
+"""References that are computed on the device, where the host cannot evaluate a program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mirage_py.frontend.spec import parse
+from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.runtime.numerical_check import check_service, device_reference, judge
+from mirage_py.runtime.numerical_check.device_reference import needs_device
+from mirage_py.runtime.numerical_check.input_store import InputStore
+from mirage_py.ugraph.text.json_form import dump_text
+from mirage_py.verify.numerical_check.input_sets import set_names
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
+
+NORM = """B = 64, D = 512
+X[B, D] : bf16
+W[D, D] : bf16
+let H[b, e] = sum[d](X[b, d] * W[d, e])
+let M = sum[b, e](H[b, e] * H[b, e])
+Y[b, e] = H[b, e] / sqrt(M + 1e-5)"""
+
+
+def test_what_needs_gigabytes_for_one_element_is_left_to_the_device():
+    large = parse(NORM.replace("B = 64, D = 512", "B = 8192, D = 8192"))
+    assert needs_device(large, MAX_REFERENCE_WORK)
+    assert not needs_device(parse(NORM), MAX_REFERENCE_WORK)
+    # However large, an elementwise function is evaluated where it is compared.
+    sized = parse("B = 65536, D = 65536\nX[B, D] : bf16\nY[b, d] = exp(X[b, d])")
+    assert not needs_device(sized, MAX_REFERENCE_WORK)
+
+
+@pytest.mark.parametrize("kept", [1 << 22, 1 << 12])
+def test_a_right_result_passes_and_a_wrong_one_does_not(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(device_reference, "_MOST_KEPT", kept)
+    monkeypatch.setattr(device_reference, "_ENDS", 256)
+    monkeypatch.setattr(check_service, "needs_device", lambda *_: True)
+    program = parse(NORM)
+    names = set_names(program)
+    task = {"folder": str(tmp_path), "program": dump_text(program), "seed": 0, "sets": names}
+    shares = check_service.prepare({**task, "max_work": 1e9, "threads": 1, "deadline": None})
+    assert shares["random"][0] == min(1.0, kept / (64 * 512))
+    store, eager = InputStore(tmp_path, program), torch_function(program)
+    for name in names:
+        inputs = store.inputs(name, torch.device("cpu"))
+        right = eager(*inputs)
+        judge.add_eager(store, name, (right,))
+        assert judge.judge_there(store, name, (right,)).passed
+        wrong = right.clone()
+        wrong[0, 3] = 2 * wrong[0, 3] + 1
+        assert not judge.judge_there(store, name, (wrong,)).passed
+        assert judge.judge_there(store, name, (right * 1.05,)).passed == (not right.any())
+    known = store.read_reference("random")
+    flat = known.places["Y"].flat if "Y" in known.places else np.arange(64 * 512)
+    assert {0, 64 * 512 - 1} <= set(flat.tolist())
+    exact = torch_function(device_reference.in_float64(program))
+    wide = [x.double() for x in store.inputs("random", torch.device("cpu"))]
+    found = exact(*wide).reshape(-1)[torch.from_numpy(flat)]
+    np.testing.assert_allclose(known.outputs["Y"].reshape(-1), found, rtol=1e-12)
+    judge.forget()
