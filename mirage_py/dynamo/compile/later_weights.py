@@ -1,7 +1,7 @@
 """What kernels of regions ask the L2 for: weights that later kernels of the graph multiply by.
 
 Between two kernels, and beside one that reads little, memory would be idle. So each region of a
-chain asks for a share more than has been asked for before it, behind its own last loop
+chain asks for a share more than has been asked for before it, when all it reads itself has come
 (codegen/cuda/prelude/prefetch.cuh). It says nothing of values: what is asked for and not read is
 lost time and no more. A call of a region has the tensors and what of them behind its inputs
 (serve/region_op.py).

@@ -63,7 +63,7 @@ def link_of(plan: Plan, constants: Sequence[str], options: BackendOptions) -> Pl
         return None
     # Behind blocks that all run at once the next kernel's are spread evenly, as early as they come.
     next_start = NextStart.WAITED if all_at_once(plan) else NextStart.STORES
-    return chained(plan, next_start, constants, PrefetchPoint.LOOPS)
+    return chained(plan, next_start, constants, PrefetchPoint.STORES)
 
 
 def all_at_once(plan: Plan) -> bool:

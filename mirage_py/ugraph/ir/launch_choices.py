@@ -58,11 +58,11 @@ class NextStart(StrEnum):
 
 class PrefetchPoint(StrEnum):
     """Where a kernel asks the L2 for what later kernels read: in front of its wait for the kernel
-    before, or behind its last loop, where all it reads itself has been asked for.
+    before, or before its last stores, when all that it reads itself has arrived.
     """
 
     WAIT = "wait"
-    LOOPS = "loops"
+    STORES = "stores"
 
 
 class Precision(StrEnum):

@@ -102,7 +102,7 @@ class LaunchConfig:
     prefetch: PrefetchPoint | None = field(default=None, metadata=_about(
         "prefetch", choice(PrefetchPoint), _CUDA,
         "where the kernel asks the L2 for memory that later kernels read, which its launch names: "
-        "in front of the `wait` for the kernel before, or behind its `loops`; with `next`",
+        "in front of the `wait` for the kernel before, or before its last `stores`",
         default="nowhere",
         cost="what the L2 holds may make way", capability=90,
     ))  # fmt: skip

@@ -107,9 +107,8 @@ def test_what_later_kernels_read_is_asked_for(point: PrefetchPoint) -> None:
     (kernel,) = emit_kernels(plan)
     assert kernel.prefetches  # type: ignore[union-attr]
     before, after = body(kernel.source).split("prefetch_to_l2(")
-    assert (
-        (WAIT["cuda"] in before) == ("for (int d_start" in before) == (point is PrefetchPoint.LOOPS)
-    )
+    is_late = point is PrefetchPoint.STORES
+    assert (WAIT["cuda"] in before) == ("for (int d_start" in before) == is_late
     assert "Y + " in after
     (found,) = check_plan(plan, 90)
     assert found.clean, str(found)

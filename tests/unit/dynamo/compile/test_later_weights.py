@@ -13,6 +13,8 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.dynamo.compile import later_weights
+from mirage_py.dynamo.compile.compiler import GraphCompiler
+from mirage_py.dynamo.serve.region_call import RegionCall
 from mirage_py.dynamo.serve.region_op import inputs_of_call, region_operator
 from mirage_py.runtime.launch.prefetch import MOST_SPANS, PrefetchArgument, Span, span_of
 
@@ -125,3 +127,31 @@ def test_what_is_no_matrix_of_whole_rows_is_no_weight() -> None:
         assert not later_weights._is_weight(node)
     node.meta["val"] = torch.empty(512, 1024, device="meta")
     assert later_weights._is_weight(node)
+
+
+def test_a_call_hands_them_to_the_region(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking(100, at_once=False, monkeypatch=monkeypatch)
+    monkeypatch.setattr(GraphCompiler, "_link", lambda *_: LINK)
+    seen: list[list[Span]] = []
+    served = RegionCall._served
+
+    def watched(call: RegionCall, inputs: Any, later: Any = ()) -> Any:
+        seen.append(list(later))
+        return served(call, inputs, later)
+
+    monkeypatch.setattr(RegionCall, "_served", watched)
+    first, second = (torch.randn(512, 512) / 16 for _ in range(2))
+    at = torch.tensor([1])
+
+    def step(x: torch.Tensor, cache: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+        y = torch.nn.functional.silu(torch.nn.functional.rms_norm(x, (512,)) @ a.t())
+        cache.index_copy_(0, at, y)
+        return torch.nn.functional.gelu(torch.sin(y).cumsum(0) @ b.t()) + y
+
+    x, cache = torch.randn(1, 512), torch.zeros(4, 512)
+    wanted = step(x, other := cache.clone(), first, second)
+    with torch.no_grad():
+        found = compiled(step, chain="on", whole_graph="trust")(x, cache, first, second)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(cache, other, rtol=1e-4, atol=1e-5)
+    assert [Span(second.data_ptr(), 512, 2048, 2048)] in seen

@@ -39,7 +39,7 @@ TEXTS = {
     "layouts": ("naive", "layouts", LayoutMode.NAIVE),
     "memory": ("off", "memory_reuse", False),
     "next": ("stores", "next_start", NextStart.STORES),
-    "prefetch": ("loops", "prefetch", PrefetchPoint.LOOPS),
+    "prefetch": ("stores", "prefetch", PrefetchPoint.STORES),
     "order": ("longest", "block_order", BlockOrder.LONGEST),
     "overlap": ("across", "overlap", OverlapMode.ACROSS),
     "precision": ("tf32", "precision", Precision.TF32),
