@@ -6,18 +6,21 @@ python -m benchmarks.graphs -o benchmarks/results/h200-graphs.json        # on o
 A dry run imports, saturates, extracts, verifies and emits every model without data in its tensors,
 and prints the gain by the model of costs with the substitutions that made it. On a GPU ours is
 timed beside eager PyTorch and torch.compile with max-autotune, with and without freezing.
-Rows that the file already has are kept, so a run that was cut short is completed by the next one.
+Candidates that the file has times of are kept, so the next run completes one that was cut short.
+--rehearse runs the processes with a tiny network and the clock of the CPU: no figures.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks.graphs.models import BATCHES, MODELS
+from benchmarks.graphs.merged_row import merged_row
+from benchmarks.graphs.models import BATCHES, MODELS, REHEARSAL
 from benchmarks.graphs.processes import rows_in_processes
 from benchmarks.graphs.table import dry_table, measured_table
 from benchmarks.report.provenance import commit
@@ -36,7 +39,8 @@ Json = dict[str, Any]
 )
 @click.option("--workers", default=4, show_default=True, help="Models compiled side by side.")
 @click.option("--seconds", default=3600.0, show_default=True, help="For all measured rows.")
-@click.option("--again", is_flag=True, help="Measure the rows that the file has, too.")
+@click.option("--again", is_flag=True, help="Measure what the file has, too.")
+@click.option("--rehearse", is_flag=True, help="Without a GPU: the processes, with a tiny network.")
 @click.option("--target", default="h200", show_default=True, help="Whose costs a dry run takes.")
 @click.option("--mode", default="max-autotune", show_default=True, help="Of torch.compile.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False))
@@ -49,30 +53,41 @@ def main(
     workers: int,
     seconds: float,
     again: bool,
+    rehearse: bool,
     target: str,
     mode: str,
     output: Path | None,
 ) -> None:
     keys = [(name, batch) for batch in batches or BATCHES for name in only or MODELS]
+    if rehearse:
+        keys = [(REHEARSAL, batch) for batch in batches or BATCHES]
     known: dict[tuple[str, int], Json] = {}
     if output is not None and output.exists() and not dry:
         rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
         known = {(row["model"], row["batch"]): row for row in rows}
-    kept = {key for key, row in known.items() if "failure" not in row and not again}
 
     def done(row: Json) -> None:
-        click.echo(json.dumps(row), err=True)
         known[row["model"], row["batch"]] = {**row, "commit": commit()}
         if output is not None:
             document = {"commit": commit(), "dry": dry, "rows": [*known.values()]}
             write_text(output, json.dumps(document, indent=1) + "\n")
 
-    keys = [key for key in keys if key not in kept]
+    def measured(key: tuple[str, int], parts: Mapping[str, Json]) -> None:
+        row = merged_row(*key, parts)
+        click.echo(measured_table([row]), err=True)
+        done(row)
+
     if dry:
         for key in keys:
-            done(_dry(*key, effort, budget, target))
+            row = _dry(*key, effort, budget, target)
+            click.echo(json.dumps(row), err=True)
+            done(row)
     else:
-        rows_in_processes(keys, workers, seconds, done, mode=mode, budget_s=budget)
+        parts = {} if again else {key: known[key]["candidates"] for key in keys if key in known}
+        keys = [key for key in keys if again or "against_best" not in known.get(key, {})]
+        device = "cpu" if rehearse else "cuda"
+        options: Json = {"mode": mode, "budget_s": budget, "device": device}
+        rows_in_processes(keys, workers, seconds, measured, parts, **options)
     rows = [*known.values()]
     click.echo(dry_table(rows) if dry else measured_table(rows))
 

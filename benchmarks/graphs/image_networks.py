@@ -201,6 +201,13 @@ class NasNetA(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+def rehearsal() -> nn.Module:
+    """A network of a few small operators, among them two that become one."""
+    branches = Branches(Normed(8, 8, 3, padding=1), Normed(8, 8, 3, padding=1))
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 8)]
+    return nn.Sequential(Normed(3, 8, 3, stride=2), branches, *head)
+
+
 def csrnet() -> nn.Module:
     """CSRNet: the front of VGG-16, and six dilated convolutions."""
     layers: list[nn.Module] = []

@@ -1,116 +1,172 @@
-"""Rows in processes of their own: compiled side by side, in turns on the GPU.
+"""Candidates in processes of their own: compiled side by side, in turns on the GPU.
 
 Whoever times something holds the lock of mirage_py/runtime/timing/turns.py: operators that are
 measured, each candidate of Inductor's autotuning, and the benchmark itself. So searches and
-compilers use all cores, and no time is taken beside other work of ours. A process beside each row
-compiles the peers, whose choices the row finds in Inductor's caches.
+compilers use all cores, and no time is taken beside other work of ours. Candidates of a row share
+Inductor's caches; one that would tune what another one is tuning waits until that one has ended.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.graphs.measured_row import CANDIDATES
+
 Json = dict[str, Any]
+Key = tuple[str, int]
 _POLL_S = 0.2
+# Whose kernels a candidate has mostly, too.
+_AFTER = {"max_autotune": "max_autotune_freezing", "ours_freezing": "ours"}
+
+
+@dataclass
+class _Row:
+    """The processes of a row; ``parts`` are what its candidates have measured."""
+
+    folder: Path
+    parts: dict[str, Json]
+    processes: dict[str, Any] = field(default_factory=dict)
 
 
 def rows_in_processes(
-    keys: Sequence[tuple[str, int]],
+    keys: Sequence[Key],
     workers: int,
     seconds: float,
-    done: Callable[[Json], None],
+    done: Callable[[Key, Mapping[str, Json]], None],
+    known: Mapping[Key, Mapping[str, Json]],
     **options: Any,
 ) -> None:
-    """Measure models at batch sizes, in the order given; ``done`` gets each row.
+    """Measure models at batch sizes, ``workers`` of them at a time, in the order given; ``done``
+    gets the parts of a row whenever one of its candidates has ended.
 
-    After ``seconds`` what is unfinished is ended, and its row says so. ``options`` are those of
-    ``measured_row``.
+    Candidates that ``known`` has times of are not measured again. After ``seconds`` what is
+    unfinished is ended, and its part says where it was. ``options`` are those of
+    ``measured_candidate``.
     """
-    spawn = multiprocessing.get_context("spawn")
     # Compile workers, Inductor's and ours, share the cores.
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(2, 2 * (os.cpu_count() or 1) // workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
     os.environ["MIRAGE_PY_WORKERS"] = str(threads)
     end = time.monotonic() + seconds
     waiting = list(keys)
-    running: dict[tuple[str, int], tuple[Any, Any, Path]] = {}
-    with TemporaryDirectory() as folder:
-        while waiting or running:
-            is_late = time.monotonic() > end
-            while waiting and len(running) < workers and not is_late:
+    running: dict[Key, _Row] = {}
+    with TemporaryDirectory() as place:
+        while (waiting or running) and time.monotonic() < end:
+            while waiting and len(running) < workers:
                 key = waiting.pop(0)
-                path = Path(folder) / f"{key[0]}-{key[1]}.json"
-                caches = str(Path(folder) / f"{key[0]}-{key[1]}")
-                warm = spawn.Process(target=_tune_peers, args=(key, caches, options["mode"]))
-                warm.start()
-                given = (key, path, caches, warm.pid, options)
-                process = spawn.Process(target=_measure, args=given)
-                process.start()
-                running[key] = (process, warm, path)
-            for key, (process, warm, path) in list(running.items()):
-                warm.join(0)  # whoever waits for it sees that it has ended
-                if process.is_alive() and not is_late:
-                    continue
-                for ended in (process, warm):
-                    ended.kill()
-                    ended.join()
-                why = "out of time" if is_late else f"ended with {process.exitcode}"
-                row = {"model": key[0], "batch": key[1], "failure": why}
-                if path.exists():
-                    row |= json.loads(path.read_text("utf-8"))
-                # A row that is whole has times, and no failure.
-                done({k: v for k, v in row.items() if k != "failure" or "times_us" not in row})
-                del running[key]
-            if is_late:
-                for name, batch in waiting:
-                    done({"model": name, "batch": batch, "failure": "out of time"})
-                return
+                folder = Path(place) / f"{key[0]}-{key[1]}"
+                running[key] = _begun(key, folder, known.get(key, {}), options)
+            for key, row in list(running.items()):
+                ended = [name for name in list(row.processes) if _has_ended(row, name)]
+                if ended:
+                    done(key, row.parts)
+                if not row.processes:
+                    del running[key]
             time.sleep(_POLL_S)
+        for row in running.values():
+            for process in row.processes.values():
+                os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(_POLL_S)
+        for key, row in running.items():
+            for name in list(row.processes):
+                _end(row, name, "out of time")
+            done(key, row.parts)
+        for key in waiting:
+            done(key, known.get(key, {}))
 
 
-def _tune_peers(key: tuple[str, int], caches: str, mode: str) -> None:
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
-    from benchmarks.graphs.measured_row import tune_peers
+def _begun(key: Key, folder: Path, known: Mapping[str, Json], options: Json) -> _Row:
+    """A row whose candidates run, but for those that have been measured."""
+    spawn = multiprocessing.get_context("spawn")
+    folder.mkdir()
+    row = _Row(folder, {name: part for name, part in known.items() if is_whole(part)})
+    for name in CANDIDATES:
+        if name in row.parts:
+            _mark_ended(folder, name)
+            continue
+        process = spawn.Process(target=_measure, args=(key, name, folder, options))
+        process.start()
+        row.processes[name] = process
+    return row
+
+
+def is_whole(part: Json) -> bool:
+    """Whether a candidate was measured, or is the model as it was."""
+    return "failure" not in part
+
+
+def _has_ended(row: _Row, name: str) -> bool:
+    process = row.processes[name]
+    if process.is_alive():
+        return False
+    _end(row, name, f"ended with {process.exitcode}")
+    return True
+
+
+def _end(row: _Row, name: str, why: str) -> None:
+    process = row.processes.pop(name)
+    process.kill()
+    process.join()
+    path = row.folder / f"{name}.json"
+    part: Json = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if not part.pop("is_whole", False):
+        frames = row.folder / f"{name}.frames"
+        lines = frames.read_text("utf-8").splitlines() if frames.exists() else []
+        part = {"failure": why, **part, "where": [line.strip() for line in lines]}
+    row.parts[name] = part
+    _mark_ended(row.folder, name)
+
+
+def _mark_ended(folder: Path, name: str) -> None:
+    (folder / f"{name}.ended").touch()
+
+
+def _measure(key: Key, name: str, folder: Path, options: Json) -> None:
+    with (folder / f"{name}.frames").open("w", encoding="utf-8") as frames:
+        # Where it is when it is ended, or what breaks it.
+        faulthandler.enable(frames, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, frames, all_threads=False)
+        _measure_here(key, name, folder, options)
+
+
+def _measure_here(key: Key, name: str, folder: Path, options: Json) -> None:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    from benchmarks.graphs.measured_row import measured_candidate
     from benchmarks.peers.autotuning_turns import tune_in_turns
-
-    tune_in_turns()
-    tune_peers(*key, mode)
-
-
-def _measure(key: tuple[str, int], path: Path, caches: str, warm: int, options: Json) -> None:
-    # Inductor writes a whole file for each choice: processes of other rows would undo it.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
-    from benchmarks.graphs.measured_row import measured_row
-    from benchmarks.peers.autotuning_turns import tune_in_turns
+    from benchmarks.peers.tuning_ahead import compile_ahead, wait_for_pool
     from mirage_py.runtime.base.atomic import write_text
 
-    def stage(row: Json) -> None:
-        write_text(path, json.dumps(row))
+    path = folder / f"{name}.json"
+
+    def stage(part: Json) -> None:
+        write_text(path, json.dumps(part))
 
     def wait() -> None:
-        while _is_running(warm):
+        before = _AFTER.get(name)
+        while before is not None and not (folder / f"{before}.ended").exists():
             time.sleep(_POLL_S)
+        if options["device"] == "cuda":
+            wait_for_pool()
 
-    tune_in_turns()
+    if options["device"] == "cuda":
+        tune_in_turns()
+        compile_ahead()
     try:
-        row = measured_row(*key, stage=stage, before_peers=wait, **options)
-    # One model of many: the others go on, and the table says what happened.
+        part = measured_candidate(*key, name, stage=stage, before_compiling=wait, **options)
+        part["is_whole"] = True
+    # One candidate of many: the others go on, and the table says what happened.
     except Exception as error:  # noqa: BLE001
+        part = json.loads(path.read_text("utf-8")) if path.exists() else {}
         words = (str(error).splitlines() or [""])[0]
-        row = {"model": key[0], "batch": key[1], "failure": f"{type(error).__name__}: {words}"}
-    write_text(path, json.dumps(row))
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        part["failure"] = f"{type(error).__name__}: {words}"
+    write_text(path, json.dumps(part))

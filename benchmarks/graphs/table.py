@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Json = dict[str, Any]
-PEERS = ("eager", "max_autotune", "max_autotune_freezing")
+_COLUMNS = ("eager", "max_autotune", "max_autotune_freezing", "ours", "ours_freezing")
 
 
 def dry_table(rows: Sequence[Json]) -> str:
@@ -33,28 +33,25 @@ def dry_table(rows: Sequence[Json]) -> str:
 
 
 def measured_table(rows: Sequence[Json]) -> str:
-    """Microseconds of each, and ours against the best peer."""
+    """Microseconds of each, the fastest of ours against the best peer, as ``ratio``, and what is
+    missing.
+    """
     lines = [
-        "| model | batch | eager | max-autotune | + freezing | ours | against the best | error |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| model | batch | eager | max-autotune | + freezing | ours | + freezing | ratio | error |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    ratios = []
+    missing = []
     for row in rows:
-        if "failure" in row:
-            reached = ", ".join(f"{n} {s} s" for n, s in row.get("seconds", {}).items())
-            words = "; ".join(filter(None, (row["failure"], reached)))
-            lines.append(f"| {row['model']} | {row['batch']} | {words} | | | | | |")
-            continue
         times = row["times_us"]
-        best = min(times[p] for p in PEERS)
-        ratio = best / times["ours"]
-        ratios.append(ratio)
-        shown = f"{ratio:.2f}x" if ratio >= 1 else f"**{ratio:.2f}x**"
-        cells = " | ".join(f"{times[p]:.0f}" for p in (*PEERS, "ours"))
-        lines.append(
-            f"| {row['model']} | {row['batch']} | {cells} | {shown} | {row['error']:.1e} |"
-        )
-    return "\n".join([*lines, "", f"geometric mean {_mean(ratios):.2f}x"])
+        cells = " | ".join(f"{times[n]:.0f}" if n in times else "-" for n in _COLUMNS)
+        ratio = row.get("against_best")
+        shown = "-" if ratio is None else f"{ratio:.2f}x" if ratio >= 1 else f"**{ratio:.2f}x**"
+        error = f"{row['error']:.1e}" if "error" in row else "-"
+        lines.append(f"| {row['model']} | {row['batch']} | {cells} | {shown} | {error} |")
+        if "failure" in row:
+            missing.append(f"{row['model']} at batch {row['batch']}: {row['failure']}")
+    ratios = [row["against_best"] for row in rows if "against_best" in row]
+    return "\n".join([*lines, "", f"geometric mean {_mean(ratios):.2f}x", *missing])
 
 
 def _mean(ratios: Sequence[float]) -> float:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.graphs import command
+from benchmarks.graphs import command, processes
 from benchmarks.graphs.blocks import Normed, draw_statistics
 from benchmarks.graphs.dry_row import dry_row
+from benchmarks.graphs.merged_row import merged_row
 from benchmarks.graphs.table import dry_table, measured_table
 
 
@@ -25,13 +29,31 @@ def test_a_dry_row_says_what_was_found_and_verified():
     assert "latent_attention" in dry_table([row])
 
 
+def parts(**us: float) -> dict[str, dict]:
+    """What candidates have measured, each beside eager."""
+    return {n: {"times_us": {"eager": 9.0, n: time}, "error": 0.01} for n, time in us.items()}
+
+
+ALL = {"max_autotune_freezing": 3.0, "max_autotune": 4.0, "ours": 6.0, "ours_freezing": 4.0}
+
+
 def test_losses_and_failures_are_shown():
-    times = {"eager": 9.0, "max_autotune": 4.0, "max_autotune_freezing": 3.0, "ours": 4.0}
-    row = {"model": "m", "batch": 1, "times_us": times, "error": 0.01}
-    text = measured_table([row, {"model": "n", "batch": 1, "failure": "RuntimeError: no"}])
+    late = {"failure": "out of time", "seconds": {"search": 2.0}, "times_us": {"eager": 9.0}}
+    rows = [merged_row("m", 1, parts(**ALL)), merged_row("n", 1, {"max_autotune": late})]
+    text = measured_table(rows)
     assert "**0.75x**" in text
-    assert "RuntimeError: no" in text
-    assert text.endswith("geometric mean 0.75x")
+    assert "n at batch 1: max_autotune_freezing: not begun; max_autotune: out of time (sea" in text
+    assert "geometric mean 0.75x" in text
+    assert rows[1]["times_us"] == {"eager": 9.0}
+
+
+def test_what_no_substitution_makes_cheaper_is_as_the_peer():
+    same = {"times_us": {"eager": 9.0}, "verdict": "left as it is"}
+    peers = {n: p for n, p in parts(**ALL).items() if n not in ("ours", "ours_freezing")}
+    row = merged_row("m", 1, {**peers, "ours": same, "ours_freezing": same})
+    assert row["times_us"]["ours"] == 4.0
+    assert row["against_best"] == 1.0
+    assert "failure" not in row
 
 
 def test_statistics_of_norms_are_not_those_of_new_ones():
@@ -43,21 +65,65 @@ def test_a_later_run_completes_the_rows_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, int]] = []
+    had: list[dict] = []
 
-    def measured(keys, workers, seconds, done, **options):
+    def measured(keys, workers, seconds, done, known, **options):
         asked.extend(keys)
+        had.append(known)
         for model, batch in keys:
-            times = {"eager": 9.0, "max_autotune": 4.0, "max_autotune_freezing": 3.0, "ours": 2.0}
-            late = {"failure": "out of time"} if model == "bert" else {}
-            done({"model": model, "batch": batch, "times_us": times, "error": 0.0, **late})
+            found = parts(**ALL)
+            if model == "bert" and not known:
+                found["max_autotune"] = {"failure": "out of time", "seconds": {}}
+            done((model, batch), found)
 
     monkeypatch.setattr(command, "rows_in_processes", measured)
     path = tmp_path / "rows.json"
     given = ["--batch", "1", "-o", str(path), "--only", "bert"]
     for more in ([], ["--only", "nas_rnn"], ["--only", "nas_rnn"]):
         asked.clear()
-        assert CliRunner().invoke(command.main, [*given, *more]).exit_code == 0
-    assert asked == [("bert", 1)]
+        assert (
+            CliRunner().invoke(command.main, [*given, *more], catch_exceptions=False).exit_code == 0
+        )
+        if more:
+            assert all(n in had[1]["bert", 1] for n in ALL)
+    assert asked == []
     rows = json.loads(path.read_text())["rows"]
     assert {row["model"] for row in rows} == {"bert", "nas_rnn"}
-    assert all(row["commit"] for row in rows)
+    assert all(row["commit"] and row["against_best"] == 0.75 for row in rows)
+
+
+def in_two_steps(key, name, folder, options):
+    """In the place of a candidate: the second waits for the first, the third breaks."""
+    part = {"times_us": {"eager": 9.0}, "seconds": {"eager": 0.1}}
+    (folder / f"{name}.json").write_text(json.dumps(part))
+    if name == "ours":
+        os._exit(3)
+    if name == "ours_freezing":
+        time.sleep(60)
+    ended = folder / "max_autotune_freezing.ended"
+    while name == "max_autotune" and not ended.exists():
+        time.sleep(0.01)
+    part["times_us"][name] = 3.0
+    (folder / f"{name}.json").write_text(json.dumps({**part, "is_whole": True}))
+
+
+def test_candidates_end_one_by_one_and_say_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict] = []
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _kind: fork)
+    monkeypatch.setattr(processes, "_measure_here", in_two_steps)
+    processes.rows_in_processes(
+        [("m", 1), ("later", 1)],
+        1,
+        2.0,
+        lambda key, parts: found.append({"key": key, **json.loads(json.dumps(parts))}),
+        {},
+        device="cpu",
+    )
+    assert found[-1] == {"key": ("later", 1)}
+    last = found[-2]
+    assert last["max_autotune_freezing"]["times_us"] == {"eager": 9.0, "max_autotune_freezing": 3.0}
+    assert last["max_autotune"]["times_us"]["max_autotune"] == 3.0
+    assert last["ours"]["failure"] == "ended with 3"
+    assert last["ours_freezing"]["failure"] == "out of time"
+    assert any("in_two_steps" in line for line in last["ours_freezing"]["where"])

@@ -170,3 +170,20 @@ def test_weights_are_folded_once_in_float64_and_lie_as_before():
     (held,) = again.buffers() if list(again.buffers()) else [again._tensor_constant0]
     assert held.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(again(X, weight), F.conv2d(X, weight * 3))
+
+
+@pytest.mark.parametrize("is_linear", [True, False])
+def test_folded_weights_of_linear_layers_keep_their_columns_in_rows(is_linear):
+    def joined(x, a, b):
+        return x @ torch.cat([a.t(), b.t()] if is_linear else [a, b], 1)
+
+    x, *weights = torch.randn(1, 6), torch.randn(6, 6), torch.randn(6, 6)
+    module = aten(joined, x, *weights)
+    names = [n.name for n in module.graph.find_nodes(op="placeholder")][1:]
+    network = imported_network(module, dict.fromkeys(names))
+    held = dict(zip(names, weights, strict=True))
+    again = emitted_network(network, network.graph, module, held)
+    weight = again._tensor_constant0
+    assert weight.shape == (6, 12)
+    assert (weight.mT if is_linear else weight).is_contiguous()
+    torch.testing.assert_close(again(x, *weights), joined(x, *weights))
