@@ -24,7 +24,7 @@ from mirage_py.search.networks.program_egraph import (
 )
 from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Application, Limits, Saturation, applied
-from mirage_py.search.networks.siblings import sibling_places
+from mirage_py.search.networks.siblings import sibling_places, stacked_places
 from mirage_py.search.networks.substitution import Substitution
 from mirage_py.targets import Target
 
@@ -101,6 +101,8 @@ def optimize_network(
         network = problem_of(program, egraph, costs)
         chosen = greedy(network.problem, should_stop)
         found.apply_to(sibling_places(egraph, network.used(chosen), given))
+    network = problem_of(program, egraph, costs)
+    found.apply_to(stacked_places(egraph, network.used(greedy(network.problem, should_stop))))
     found.run()
     if measure is not None and not should_stop():
         costs = NetworkCosts(target, measure(library_calls(program, egraph, costs)))

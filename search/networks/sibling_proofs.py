@@ -1,9 +1,10 @@
-"""Proofs that several products of one operand are one product: found for the number at hand, by the
-prover of rules, for all sizes.
+"""Proofs that several products of one operand, or by one weight, are one product: found for the
+number at hand, by the prover of rules, for all sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 
 from mirage_py.axioms.substitutions.expression import ANY, SAME, Expr
@@ -17,6 +18,13 @@ _FOUND = "proved for all sizes, by a certificate found for {} of them"
 def merging_proof(is_matmul: bool, count: int) -> str:
     """That so many products, or convolutions of equal kernels, are one."""
     left, right = merged_products(is_matmul, count)
+    return BY_HAND if certificate_of(left, right) is None else _FOUND.format(count)
+
+
+@lru_cache(maxsize=64)
+def stacking_proof(count: int) -> str:
+    """That so many products by one weight are one."""
+    left, right = stacked_products(count)
     return BY_HAND if certificate_of(left, right) is None else _FOUND.format(count)
 
 
@@ -40,13 +48,28 @@ def merged_products(is_matmul: bool, count: int) -> tuple[tuple[Expr, ...], tupl
         weights = [Expr("input", (f"a{n}", _type(o, "c", "r"))) for n, o in enumerate(sizes)]
     op, attrs = ("matmul", ()) if is_matmul else ("conv", (ANY, 1))
     weight = reduce(lambda a, b: Expr("concat", (axis,), (a, b)), weights)
-    rest, parts = Expr(op, attrs, (x, weight)), list[Expr]()
-    for n in range(count - 1, 0, -1):
-        cut = (tuple(sizes[:n]), (sizes[n],))
-        parts.append(Expr("split", (1, 1, cut), (rest,)))
-        rest = Expr("split", (1, 0, cut), (rest,))
     left = tuple(Expr(op, attrs, (x, w)) for w in weights)
-    return left, (rest, *reversed(parts))
+    return left, _parts(Expr(op, attrs, (x, weight)), 1, sizes)
+
+
+def stacked_products(count: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Products by one weight, and the parts of the product of all operands one above the other."""
+    sizes = [f"m{n}" for n in range(count)]
+    w = Expr("input", ("w", _type("k", "o")))
+    operands = [Expr("input", (f"x{n}", _type(m, "k"))) for n, m in enumerate(sizes)]
+    rows = reduce(lambda a, b: Expr("concat", (0,), (a, b)), operands)
+    left = tuple(Expr("matmul", (), (x, w)) for x in operands)
+    return left, _parts(Expr("matmul", (), (rows, w)), 0, sizes)
+
+
+def _parts(whole: Expr, axis: int, sizes: Sequence[str]) -> tuple[Expr, ...]:
+    """The parts of ``whole`` along an axis that is so many sizes long."""
+    rest, parts = whole, list[Expr]()
+    for n in range(len(sizes) - 1, 0, -1):
+        cut = (tuple(sizes[:n]), (sizes[n],))
+        parts.append(Expr("split", (axis, 1, cut), (rest,)))
+        rest = Expr("split", (axis, 0, cut), (rest,))
+    return (rest, *reversed(parts))
 
 
 def _type(*sizes: str) -> tuple[tuple[str, ...], ...]:

@@ -1,4 +1,5 @@
-"""Products of one operand by several weights, as one product by all of them side by side.
+"""Products of one operand by several weights, as one product by all of them side by side; products
+of several operands by one weight, as one product of all of them one above the other.
 
 A pair is merged by the proved rule. Of more than two all are merged at once, which the pair would
 take as many rounds for as there are weights, with every subset on the way; the prover of rules
@@ -13,9 +14,14 @@ from typing import Any
 
 from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.search.networks.egraph import EGraph, ENode, Match, PatternNode
-from mirage_py.search.networks.sibling_proofs import enlarging_proof, merging_proof
+from mirage_py.search.networks.sibling_proofs import (
+    enlarging_proof,
+    merging_proof,
+    stacking_proof,
+)
 from mirage_py.search.networks.substitution import BY_HAND, Place, Substitution
 
+_STACKED = "each row of a product depends on its own row of the operand alone"
 _WHY = "each column (channel) of a product depends on its own column (filter) of the weight alone"
 
 
@@ -35,6 +41,68 @@ def sibling_places(
             seen[tuple(group)] = None
             members = [(node, class_) for class_, node in sorted(group.items())]
             yield _pair(egraph, members, rules) or _merged(egraph, members)
+
+
+def stacked_places(
+    egraph: EGraph, used: Iterable[tuple[int, ENode]]
+) -> Iterator[tuple[Substitution, Match]]:
+    """Groups of products by one weight among the ``used`` members of which none needs another: the
+    steps of a recurrence have one product of all inputs, and one by one those of its states.
+    """
+    chosen = dict(used)
+    groups: dict[int, dict[int, ENode]] = {}
+    for class_, node in chosen.items():
+        if node.operator == "matmul" and all(egraph.type(c).rank == 2 for c in node.children):
+            groups.setdefault(node.children[1], {})[class_] = node
+    for weight, group in groups.items():
+        levels: dict[int, list[tuple[int, ENode]]] = {}
+        if len(group) > 1:
+            depths = _depths(chosen, group)
+            for class_, node in sorted(group.items()):
+                levels.setdefault(depths[class_], []).append((class_, node))
+        for members in levels.values():
+            if len(members) > 1:
+                yield _stacked(weight, members)
+
+
+def _depths(chosen: Mapping[int, ENode], group: Mapping[int, ENode]) -> dict[int, int]:
+    """How many of a group are on the longest way to each class."""
+    depths: dict[int, int] = {}
+    todo = list(group)
+    while todo:
+        class_ = todo[-1]
+        children = chosen[class_].children if class_ in chosen else ()
+        missing = [c for c in children if c not in depths]
+        todo += missing
+        if not missing:
+            todo.pop()
+            depths[class_] = max((depths[c] for c in children), default=0) + (class_ in group)
+    return depths
+
+
+def _stacked(weight: int, members: Sequence[tuple[int, ENode]]) -> tuple[Substitution, Match]:
+    names = [(f"x{n}", f"y{n}") for n in range(len(members))]
+    classes = {"w": weight}
+    for (x, y), (class_, node) in zip(names, members, strict=True):
+        classes |= {x: node.children[0], y: class_}
+    rule = Substitution(
+        f"{len(members)} products by one weight as one",
+        tuple(PatternNode("matmul", (x, "w"), (y,)) for x, y in names),
+        tuple(y for _, y in names),
+        _one_above_the_other,
+        _STACKED,
+        stacking_proof(len(members)),
+    )
+    return rule, Match(classes, tuple(dict(node.attributes) for _, node in members))
+
+
+def _one_above_the_other(place: Place) -> Sequence[int]:
+    operands = [place.value(name) for name in place.match.classes if name.startswith("x")]
+    (rows,) = place.add("concat", operands, axis=0)
+    (product,) = place.add("matmul", [rows, place.value("w")])
+    return place.add(
+        "split", [product], axis=0, sizes=[place.graph.type(x).shape[0] for x in operands]
+    )
 
 
 def _pair(

@@ -6,12 +6,14 @@ import pytest
 
 from mirage_py.axioms.substitutions.proofs import certificate_of, fault
 from mirage_py.networks.ir.builder import GraphBuilder
+from mirage_py.pipeline.networks.network_evidence import check_parts
 from mirage_py.search.networks.optimize_network import optimize_network
 from mirage_py.search.networks.saturate import Limits
 from mirage_py.search.networks.sibling_proofs import (
     enlarging_proof,
     merged_products,
     merging_proof,
+    stacked_products,
 )
 from mirage_py.search.networks.substitution import BY_HAND
 from mirage_py.targets import target
@@ -30,6 +32,32 @@ def test_so_many_products_are_one(is_matmul: bool, count: int) -> None:
     exchanged = (right[1], right[0], *right[2:])
     assert certificate_of(left, exchanged) is None
     assert fault(left, exchanged, certificate)
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_so_many_products_by_one_weight_are_one(count: int) -> None:
+    left, right = stacked_products(count)
+    certificate = certificate_of(left, right)
+    assert certificate is not None
+    assert fault(left, right, certificate) == ""
+    exchanged = (right[1], right[0], *right[2:])
+    assert fault(left, exchanged, certificate)
+
+
+def test_inputs_of_a_recurrence_are_multiplied_at_once_and_its_states_in_turn() -> None:
+    b = GraphBuilder()
+    steps = [b.input(f"x{n}", (1, 64), BF16) for n in range(4)]
+    inner, outer = (b.input(n, (64, 64), BF16, constant=True) for n in ("inner", "outer"))
+    state = b.input("h", (1, 64), BF16)
+    for x in steps:
+        sums = b.apply("add", b.apply("matmul", x, inner), b.apply("matmul", state, outer))
+        state = b.apply("tanh", sums)
+    found = optimize_network(b.build(state), target("h200"), substitutions=())
+    assert [str(step.rule) for step in found.steps] == ["4 products by one weight as one"]
+    assert found.steps[0].proof.startswith("proved for all sizes")
+    products = [n for n in found.graph.nodes if n.operator == "matmul"]
+    assert len(products) == 5
+    assert check_parts(found.parts).equal
 
 
 def test_a_kernel_is_enlarged_by_proof() -> None:
