@@ -16,5 +16,8 @@ class IdleBaselines(dict[str, Callable[..., object]]):
     ) -> None:
         super().__init__(functions)
 
+    def begin(self) -> None:
+        """Call nothing."""
+
     def end(self) -> None:
         """Nothing has begun."""

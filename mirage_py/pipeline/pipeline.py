@@ -172,7 +172,9 @@ def run(program: Program, request: Request) -> Result:
 
 @contextlib.contextmanager
 def _compiling(program: Program, request: Request) -> Iterator[Request]:
-    """The request with its baselines being compiled: beside the search, which needs no GPU."""
+    """The request with its baselines, which compile beside the kernels: the search is over by then,
+    or that of the first part.
+    """
     from mirage_py.runtime.tune.baselines import compiling
 
     against = compiling(program, request.baselines, request.effort)
@@ -185,6 +187,13 @@ def _compiling(program: Program, request: Request) -> Iterator[Request]:
 
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
     started = time.monotonic()
+
+    def ranked(what: Program, target: Target, how: Request) -> Ranking:
+        found = rank_plans(what, target, how)
+        if measure:
+            _begin_to_compile(request.baselines)
+        return found
+
     whole = partition_of(program, seed=request.seed)
     if whole is not None and request.rows:
         raise UnsupportedError(
@@ -199,17 +208,24 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         request = replace(request, budget=USUAL_S[request.effort] * parts)
     if whole is not None:
         request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
-        return optimize_parts(program, whole, rank_plans, PartJob(target, measure, request))
+        return optimize_parts(program, whole, ranked, PartJob(target, measure, request))
     time_budget = TimeBudget(request.budget, started)
-    ranking = rank_plans(program, target, request)
+    ranking = ranked(program, target, request)
     later = _cut_after_all(ranking)
     if later is not None:
         request.trace(lambda: stages.parts_stage(later.program, later.parts, later.reason))
         left = replace(request, budget=time_budget.left())
-        return optimize_parts(program, later, rank_plans, PartJob(target, measure, left))
+        return optimize_parts(program, later, ranked, PartJob(target, measure, left))
     if measure and not request.should_stop():
         return ranking.measured(time_budget.measured_by())
     return ranking.modelled(time_budget.end)
+
+
+def _begin_to_compile(against: Baselines | None) -> None:
+    from mirage_py.runtime.tune.baselines import WarmUp
+
+    if isinstance(against, WarmUp):
+        against.begin()
 
 
 def _cut_after_all(ranking: Ranking) -> Partition | None:
@@ -328,6 +344,8 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     others = rewritten() if is_long else []
     found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
     traced(lambda: stages.families_stage(normal, found))
+    # A search that ended late leaves this as much time as any.
+    ranked_by = time_budget.ranked_by()
     stable = screen.stable(found.families)
     others = others if is_long else rewritten()
 

@@ -1,5 +1,5 @@
 """The baselines: the user's function itself, and the same by torch.compile; their warm-up beside
-other work.
+the compilation of kernels.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ def baselines(
 
 
 class WarmUp(Mapping[str, Baseline]):
-    """Baselines by name, each called once on zeros, in a thread, beginning at once.
+    """Baselines by name, each called once on zeros, in a thread, from ``begin`` on.
 
-    A function that chooses its kernels by timing them needs the GPU for itself: call ``wait``
-    before anything else is timed. What a function raises is left to its next call. The inputs live
-    as long as this object, because a function may keep what it made of one under its address. They
-    are on ``device``, by default the current GPU.
+    Not beside a search: torch.compile is Python as the search is, and a thread that lets go of the
+    interpreter waits its turn to get it back. A search of 0.3 s took 4.4 s, and was cut at its
+    deadline. A function that chooses its kernels by timing them needs the GPU for itself: call
+    ``wait`` before anything else is timed. What a function raises is left to its next call. The
+    inputs live as long as this object, because a function may keep what it made of one under its
+    address. They are on ``device``, by default the current GPU.
     """
 
     def __init__(
@@ -70,14 +72,20 @@ class WarmUp(Mapping[str, Baseline]):
         self._device = device or torch.device("cuda", torch.cuda.current_device())
         self._inputs = _zeros(program, self._device)
         self._is_ended = False
-        self._begin([n for n in functions if n not in self.held])
+        self._started = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Call those that are not held, if that has not begun."""
+        if self._thread is None:
+            self._call([n for n in self._functions if n not in self.held])
 
     def go_on(self) -> None:
         """Call those that are held, too; the others have to be done."""
         names, self.held = self.held, ()
-        self._begin(names)
+        self._call(names)
 
-    def _begin(self, names: Sequence[str]) -> None:
+    def _call(self, names: Sequence[str]) -> None:
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, args=(names,), daemon=True)
         self._thread.start()
@@ -94,7 +102,7 @@ class WarmUp(Mapping[str, Baseline]):
     @property
     def is_done(self) -> bool:
         """Whether ``wait`` would return at once."""
-        return not self._thread.is_alive()
+        return self._thread is not None and not self._thread.is_alive()
 
     @property
     def late(self) -> tuple[str, ...]:
@@ -106,15 +114,20 @@ class WarmUp(Mapping[str, Baseline]):
         """Return when each was called, or so many seconds after the beginning: the seconds that the
         calls took together. What writes to the user's tensors is waited for in any case.
         """
+        self.begin()
         left_s = None if most_s is None else max(0.0, self._started + most_s - time.monotonic())
-        self._thread.join(None if self._writes else left_s)
+        self._join(None if self._writes else left_s)
         return sum(self.seconds.values())
 
     def end(self) -> None:
         """Call no other one."""
         self._is_ended = True
         if self._writes:
-            self._thread.join()
+            self._join()
+
+    def _join(self, seconds: float | None = None) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     @property
     def _writes(self) -> bool:
@@ -140,7 +153,7 @@ class WarmUp(Mapping[str, Baseline]):
 
 
 def compiling(program: Program, given: Mapping[str, Baseline] | None, effort: str) -> WarmUp:
-    """The baselines of a program, being compiled for the GPU: those that are ``given``, a given
+    """The baselines of a program, to be compiled for the GPU: those that are ``given``, a given
     ``eager`` being the user's own function, and the usual ones where no torch.compile is given.
     With effort quick max-autotune is held.
     """

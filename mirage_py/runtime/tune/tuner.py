@@ -92,8 +92,7 @@ def tune(
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
     so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Baselines compile
-    beside the plans, since before them where they are a ``WarmUp``; how long they are waited for
-    afterwards does not count. ``neighbours`` says
+    beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
     what to try beside the fastest, at most ``climbing_rounds`` times over. Of the reference of an
     input set no more is evaluated than ``max_work`` element operations, and than there is time for.
     A plan that ``vouch`` refuses does not win: the next one is asked about. With ``counts_host`` a
@@ -126,6 +125,7 @@ def tune(
         warm_up = baselines
         if not isinstance(warm_up, WarmUp):
             warm_up = WarmUp(program, baselines)
+        warm_up.begin()
         tuner = _Tuner(
             program,
             plans,

@@ -73,6 +73,10 @@ def test_what_is_held_is_called_when_it_is_asked_for():
     calls: list[str] = []
     functions = {n: lambda *_, n=n: calls.append(n) for n in ("eager", "compile")}
     warm_up = WarmUp(scale_program(4, 8), functions, torch.device("cpu"), held=("compile", "x"))
+    assert not warm_up.is_done
+    assert calls == []
+    warm_up.begin()
+    warm_up.begin()
     warm_up.wait()
     assert (warm_up.held, warm_up.late, calls) == (("compile",), (), ["eager"])
     warm_up.go_on()
@@ -95,6 +99,7 @@ def test_what_writes_to_tensors_of_the_user_has_ended_when_the_user_goes_on():
         done.clear()
         ended.clear()
         warm_up = WarmUp(program, {"compile": form}, torch.device("cpu"))
+        warm_up.begin()
         begun.wait()
         threading.Timer(0.02, done.set).start()
         last(warm_up)
