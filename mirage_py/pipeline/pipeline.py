@@ -44,6 +44,7 @@ from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
 from mirage_py.result import Result
 from mirage_py.runtime.compile.compile_pool import keep_compile_workers
+from mirage_py.runtime.cpu.type_screen import TypeScreen
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
@@ -321,21 +322,28 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
 
     ranked_by = time_budget.ranked_by()
 
+    def is_past(deadline: float | None) -> bool:
+        return request.should_stop() or (deadline is not None and time.monotonic() >= deadline)
+
     def late() -> bool:
-        return request.should_stop() or (ranked_by is not None and time.monotonic() >= ranked_by)
+        return is_past(ranked_by)
+
+    def over() -> bool:
+        return is_past(time_budget.ranked_at_last(ranked_by))
 
     ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
     # What overflows or loses digits where the program does not is left out.
-    screen = SafetyScreen(late)
-    terms = Terms(screen.passes, late)
+    screen = SafetyScreen(late, over)
+    types = TypeScreen()
+    terms = Terms(screen.passes, late, over, types.doubt)
 
     def rewritten() -> list[UGraph]:
-        parts = SafetyScreen(late)
+        parts = SafetyScreen(late, over)
         return with_rewrites(
             normal,
             lambda p: parts.stable(searched(p).families),
             lambda p: parts.stable(searched(p, max_kernels=1).families),
-            lambda families: best_families(families, ranker, Terms(parts.passes, late)),
+            lambda families: best_families(families, ranker, Terms(parts.passes, late, over)),
             parts.passes,
         )
 
@@ -358,7 +366,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()
-    ranked = with_doubts(ranked, verified_by)
+    ranked = with_doubts(ranked, types, verified_by)
     safe = screen.found()
     traced(lambda: stages.safe_stage(safe, others))
     traced(lambda: stages.plans_stage(ranked))

@@ -29,7 +29,7 @@ _LEAST = 3
 
 __all__ = ["Instance", "diverse", "instances", "rank"]
 
-# Forms that are ranked however late it is: the first by either order.
+# Forms that are ranked when it is late: the first by either order.
 _RANKED_LATE = 3
 
 # Plans of a kind that stay although the model likes others much better.
@@ -75,6 +75,9 @@ def rank(
     if backend == "auto":
         models = KernelModels(target)
         ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
+        if terms.late():  # there is no time to look for other families
+            shared = {i.family.digest: i.family for i in ours if not is_clustered(i.family)}
+            families = list(shared.values()) or families
         others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
     return _rank(families, KernelRanker(target, backend), limit, terms)
@@ -87,13 +90,16 @@ def _rank(
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
     of_form: dict[int, list[Instance]] = {}
+    has_trusted = False
     for place, number in enumerate(likely_first(forms, ranker)):
-        if place >= _RANKED_LATE and terms.late() and any(of_form.values()):
+        is_late = has_trusted and place >= _RANKED_LATE and terms.late()
+        if any(of_form.values()) and (is_late or terms.over()):
             break
-        of_form[number] = _of_form(forms[number], ranker, limit)
-    found = [instance for number in sorted(of_form) for instance in of_form[number]]
-    found.sort(key=lambda i: i.estimate.time_us)
-    return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]
+        of_form[number] = found = _of_form(forms[number], ranker, limit)
+        has_trusted = has_trusted or (bool(found) and not terms.doubt(found[0].plan))
+    ranked = [instance for number in sorted(of_form) for instance in of_form[number]]
+    ranked.sort(key=lambda i: i.estimate.time_us)
+    return [_with_thread_graphs(i) for i in diverse(_near(ranked), limit)]
 
 
 def _near(ranked: Sequence[Instance]) -> list[Instance]:

@@ -15,6 +15,7 @@ from math import inf
 from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -27,7 +28,7 @@ _FAMILIES_PER_KIND = 3
 # Families of a kind that are tried with every number of splits.
 _WITH_ALL_SPLITS = 4
 
-# Forms that get a quick prediction however late it is: those of the best bounds.
+# Forms that get a quick prediction when it is late: those of the best bounds.
 _PROBED_LATE = 6
 
 _Timed = tuple[float, Form]
@@ -36,11 +37,15 @@ _Timed = tuple[float, Form]
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a ranking is held to: families that ``may`` be taken, asked of few of them; and an end,
-    when it is ``late``, with the best of what was looked at.
+    with the best of what was looked at. When it is ``late`` it looks at few more, and at those only
+    until one is not in ``doubt``, which says why a plan is likely refused; when it is ``over``, at
+    none but the first.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
     late: Callable[[], bool] = lambda: False
+    over: Callable[[], bool] = lambda: False
+    doubt: Callable[[Plan], str] = lambda _: ""
 
 
 FREE = Terms()
@@ -54,7 +59,7 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
     """
     left = list(families)
     while True:
-        listed = _listed(left, ranker, terms.late)
+        listed = _listed(left, ranker, terms)
         # Where it gets late in between, the likely ones were asked about.
         order = (listed[number].family for number in likely_first(listed, ranker))
         candidates = {family.digest: family for family in order}
@@ -64,9 +69,7 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
         left = [family for family in left if family.digest not in refused]
 
 
-def _listed(
-    families: Sequence[UGraph], ranker: KernelRanker, late: Callable[[], bool]
-) -> list[Form]:
+def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> list[Form]:
     by_kind: dict[str, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
@@ -76,11 +79,11 @@ def _listed(
         form = ranker.form(family, choices[0])
         by_kind.setdefault(form.kind, []).append(form)
     forms = [form for of_kind in by_kind.values() for form in of_kind]
-    probed = _probed(forms, ranker, lambda form: _fitting(form, ranker), late)
+    probed = _probed(forms, ranker, lambda form: _fitting(form, ranker), terms)
     best_us = min((time_us for time_us, _ in probed), default=inf)
     found: list[Form] = []
     for kind in by_kind:
-        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker, late)
+        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker, terms)
     return found
 
 
@@ -133,7 +136,7 @@ def _probed(
     forms: Iterable[Form],
     ranker: KernelRanker,
     probe: Callable[[Form], _Timed],
-    late: Callable[[], bool],
+    terms: Terms,
 ) -> list[_Timed]:
     """The forms with their quick predictions, best first.
 
@@ -147,7 +150,7 @@ def _probed(
     for bound_us, form in sorted(bounded, key=_time):
         if bound_us > HOPELESS * best_us and form.kind in kinds:
             continue
-        if len(found) >= _PROBED_LATE and late():
+        if found and (terms.over() or (len(found) >= _PROBED_LATE and terms.late())):
             break
         time_us, fitting = probe(form)
         if time_us < inf:
@@ -158,12 +161,12 @@ def _probed(
 
 
 def _best(
-    probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, late: Callable[[], bool]
+    probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, terms: Terms
 ) -> Iterator[Form]:
     """The best forms of one kind, in turn among the numbers of splits."""
-    few = () if late() else probed[:_WITH_ALL_SPLITS]
+    few = () if terms.late() else probed[:_WITH_ALL_SPLITS]
     others = [o for _, f in few for o in _at_other_splits(f, ranker)]
-    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), late)
+    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), terms)
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *timed_others), key=_time):
         by_name.setdefault(timed[1].name, []).append(timed)

@@ -17,7 +17,7 @@ from mirage_py.search.stabilize.stabilize import Stabilized, stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
-# Families that are evaluated however late it is, in some hundredths of a second each.
+# Families that are evaluated when it is late, in some hundredths of a second each.
 _LATE = 3
 
 
@@ -39,11 +39,14 @@ class SafetyScreen:
     """Stabilises families, and says which of them rounding does not spoil, when asked.
 
     Once it is ``late`` the answer is no, for all that was not evaluated by then; but for the few
-    that are asked about first.
+    that are asked about first, or when it is ``over`` the first one.
     """
 
-    def __init__(self, late: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, late: Callable[[], bool] = lambda: False, over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._late = late
+        self._over = over
         self._screen = FloatScreen()
         self._given: list[tuple[UGraph, Stabilized]] = []
         # By a family's digest: itself, what it comes from, and what is evaluated in its place.
@@ -73,7 +76,8 @@ class SafetyScreen:
         """Whether rounding does not spoil the kernels that would be emitted for it."""
         _, _, source = self._stable.get(ugraph.digest, (ugraph, ugraph, ugraph))
         if source.digest not in self._faults:
-            if sum(not f for f in self._faults.values()) >= _LATE and self._late():
+            passed = sum(not f for f in self._faults.values())
+            if passed and (self._over() or (passed >= _LATE and self._late())):
                 return False
             self._faults[source.digest] = self._screen.fault(with_factors_as_emitted(source))
         return not self._faults[source.digest]

@@ -73,18 +73,18 @@ def streaming_for(
     return list(islice(allowed, _STREAMING))
 
 
-def with_doubts(ranked: Sequence[Instance], deadline: float | None) -> list[Instance]:
+def with_doubts(
+    ranked: Sequence[Instance], screen: TypeScreen, deadline: float | None
+) -> list[Instance]:
     """The instances, those last that the numerical check will likely refuse: plans of one family
     compute one formula, so that all that lead may fail together. After ``deadline`` (of
-    time.monotonic) none is asked about.
+    time.monotonic) it is what the screen knows by then.
     """
-    screen = TypeScreen()
-    asked = [
-        i
-        if deadline is not None and time.monotonic() > deadline
-        else replace(i, doubt=screen.doubt(i.plan))
-        for i in ranked
-    ]
+    asked = []
+    for instance in ranked:
+        is_late = deadline is not None and time.monotonic() > deadline
+        doubt = screen.known_doubt if is_late else screen.doubt
+        asked.append(replace(instance, doubt=doubt(instance.plan)))
     return sorted(asked, key=lambda i: bool(i.doubt))
 
 

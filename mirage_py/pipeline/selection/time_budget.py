@@ -13,8 +13,10 @@ PLANS = {"none": 8, "quick": 160, "full": 640}
 USUAL_S = {"quick": 11.0, "full": 280.0}
 # By when the search, the ranking and the verification have to be over.
 _SEARCH_SHARE = 0.3
-_RANK_SHARE = 0.42
+_RANK_SHARE = 0.4
 _VERIFY_SHARE = 0.5
+# What a ranking gets beyond that as long as the numerical check will likely refuse all it has.
+_DOUBT_SHARE = 0.03
 # What search, ranking and verification get even if what comes before them took longer: without a
 # family all else would be for nothing, with an empty cache the back ends alone take a second to ask
 # for, and the few families that a late ranking looks at may all be refused.
@@ -61,6 +63,12 @@ class TimeBudget:
             return None
         least = _now() + _LEAST_RANK_SHARE * self.seconds
         return max(self.started + _RANK_SHARE * self.seconds, least)
+
+    def ranked_at_last(self, ranked_by: float | None) -> float | None:
+        """When a ranking that has until ``ranked_by`` is over, also with nothing but plans in
+        doubt.
+        """
+        return None if ranked_by is None else ranked_by + _DOUBT_SHARE * (self.seconds or 0.0)
 
     def verified_by(self) -> float | None:
         """When the verification has to be over, which begins now."""

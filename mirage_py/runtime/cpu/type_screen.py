@@ -71,6 +71,10 @@ class TypeScreen:
                 self._known[key] = ""
         return self._known[key]
 
+    def known_doubt(self, plan: Plan) -> str:
+        """The same, of what was asked about before; empty for all else."""
+        return self._known.get(_without_tiles(plan.ugraph), "")
+
     def _fault(self, plan: Plan) -> str:
         typed = _typed(plan)
         found = _small(typed) if _rounds_on_the_way(typed) else None

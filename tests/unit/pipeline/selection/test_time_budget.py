@@ -13,9 +13,10 @@ from mirage_py.pipeline.selection.time_budget import TimeBudget
 def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
     budget = TimeBudget(100.0, started=1000.0)
     assert budget.end == 1100.0
+    assert budget.ranked_at_last(1040.0) == 1043.0
     for now, searched_by, ranked_by, verified_by, measured_by in (
-        (1001.0, 1030.0, 1042.0, 1050.0, 1100.0),
-        (1010.0, 1035.0, 1042.0, 1050.0, 1100.0),
+        (1001.0, 1030.0, 1040.0, 1050.0, 1100.0),
+        (1010.0, 1035.0, 1040.0, 1050.0, 1100.0),
         (1095.0, 1120.0, 1107.0, 1105.0, 1105.0),
     ):
         monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)

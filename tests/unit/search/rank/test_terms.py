@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from unit.search import programs
 from unit.search.kernels import in_all_rings
@@ -13,6 +15,7 @@ from mirage_py.search.rank.shortlist import Terms, best_families, likely_first, 
 from mirage_py.search.stabilize.safe import SafetyScreen, safe_families
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
@@ -60,6 +63,22 @@ def test_a_ranking_that_is_late_has_the_best_of_what_it_looked_at(
     assert estimates < 0.4 * of_all
     few = best_families(lora, KernelRanker(H200), Terms(late=lambda: True))
     assert len(few) < len(best_families(lora, KernelRanker(H200)))
+
+
+def test_a_late_ranking_goes_on_to_a_form_that_is_not_in_doubt(lora: list[UGraph]) -> None:
+    asked: list[Plan] = []
+
+    def doubt(plan: Plan) -> str:
+        asked.append(plan)
+        return "its formula rounds" if len(asked) < 5 else ""
+
+    def forms(terms: Terms) -> set[tuple[str, str]]:
+        return {(i.family.digest, i.name) for i in rank(lora, H200, 999, terms=terms)}
+
+    late = Terms(late=lambda: True)
+    assert forms(replace(late, doubt=doubt)) > forms(late)
+    assert len(asked) == 5
+    assert len(forms(replace(late, over=lambda: True, doubt=lambda _: "all of them"))) == 1
 
 
 def test_what_leads_by_its_bound_or_by_the_quick_prediction_comes_first(
