@@ -7,6 +7,7 @@ ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Induc
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -261,7 +262,11 @@ class GraphCompiler:
                 why = reason(Code.MAX_REGIONS, self.options.max_regions)
                 entries[key] = Entry("", Service(None, why))
                 continue
+            is_new, begin = key not in self.calls, time.perf_counter()
             entries[key] = self._entry(by_key[key], len(gains))
+            if is_new:
+                seconds = time.perf_counter() - begin
+                log.info("content %d of %d: %.1f s", len(entries), len(gains), seconds)
         return entries
 
     def _entry(self, graph: RegionGraph, others: int) -> Entry:

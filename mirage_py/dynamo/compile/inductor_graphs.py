@@ -16,6 +16,7 @@ import contextlib
 import functools
 import logging
 import operator
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -177,8 +178,10 @@ class _Attempt:
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}
+            begin = time.perf_counter()
             with self._benchmark.compiling():
                 compiled: Any = compile_fx_inner(graph, inputs, **asked)
+            log.info("the rest by Inductor: %.1f s", time.perf_counter() - begin)
         # Inductor's code knows a region by its key alone: this keeps the region.
         compiled.regions = self._compiler.held()
         return compiled

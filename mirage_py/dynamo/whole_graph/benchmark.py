@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -178,8 +179,10 @@ class WholeGraphBenchmark:
         written = written_inputs(given, self._metadata, module)
         device, clock = device_and_clock(given)
         theirs = Uncaptured()
+        begin = time.perf_counter()
         with theirs.watched():
             plain = by_torch()
+        log.info("all of it by Inductor: %.1f s", time.perf_counter() - begin)
         candidates = {
             OURS: CompiledGraph(lambda: ours(*given), self._ours.is_captured),
             TORCH: CompiledGraph(lambda: plain(*given), theirs.is_captured),
