@@ -40,6 +40,8 @@ from mirage_py.search.networks.optimize_network import NetworkResult
 
 _MARGIN = 0.01
 _PLAIN = "as it was, its weights not constant"
+# Its weights have been folded. Freezing lays them anew, which makes products of few rows slower.
+_OURS_PLAIN = "rewritten, not frozen again"
 # Of the largest element: bf16 graphs round in other places.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
 
@@ -210,8 +212,8 @@ def _race(
     leaves: Sequence[Any],
     options: Mapping[str, Any],
 ) -> Verdict:
-    """Both compiled by Inductor, call after call, with the example inputs; the program as it was
-    also without constants, where freezing is among the options.
+    """Both compiled by Inductor, call after call, with the example inputs; both without freezing,
+    too, where it is among the options.
     """
     assert program.example_inputs is not None
     args, kwargs = program.example_inputs
@@ -223,9 +225,13 @@ def _race(
     candidates = {OURS: graph(ours), TORCH: graph(theirs)}
     if options["freezing"]:
         candidates[_PLAIN] = graph(theirs, freezing=False)
+        candidates[_OURS_PLAIN] = graph(ours, freezing=False)
     device, clock = device_and_clock(leaves)
     with torch.no_grad(), torch.cuda.device(device):
         times = timed(candidates, [], device, clock)
     best_us = min(times[TORCH], times.get(_PLAIN, times[TORCH]))
-    words = f"raced: rewritten {times[OURS]:.1f} us, as it was {best_us:.1f} us"
-    return Verdict(OURS if times[OURS] < best_us * (1 - _MARGIN) else TORCH, words)
+    ours_us = min(times[OURS], times.get(_OURS_PLAIN, times[OURS]))
+    words = f"raced: rewritten {ours_us:.1f} us, as it was {best_us:.1f} us"
+    if ours_us < times[OURS]:
+        words += f"; {times[OURS]:.1f} us with freezing=True in torch.compile: leave it out"
+    return Verdict(OURS if ours_us < best_us * (1 - _MARGIN) else TORCH, words)

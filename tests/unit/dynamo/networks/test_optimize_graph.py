@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import Any
@@ -231,3 +232,21 @@ def test_weights_that_a_graph_holds_are_constant_without_being_asked():
     off = GraphCompiler(BackendOptions(rest="eager", graph="off"), target("h200"))
     assert_same(off.fused("inference", module)(X), (X @ w) * (X @ v))
     assert not any("graph level" in line for line in off.lines)
+
+
+def test_a_race_has_the_rewritten_graph_without_freezing_too(
+    exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"ours": 9.0, "torch": 8.0, exported_graph._PLAIN: 7.0}
+    times[exported_graph._OURS_PLAIN] = 5.0
+    monkeypatch.setattr(exported_graph, "timed", lambda given, *_: {n: times[n] for n in given})
+    monkeypatch.setattr(exported_graph, "device_and_clock", lambda _leaves: (0, None))
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: contextlib.nullcontext())
+    race = exported_graph._race
+    module = exported.module()
+    verdict = race(module, module, exported, [], {"freezing": True})
+    assert verdict.winner == exported_graph.OURS
+    assert verdict.words.startswith(
+        "raced: rewritten 5.0 us, as it was 7.0 us; 9.0 us with freezing"
+    )
+    assert race(module, module, exported, [], {"freezing": False}).winner == exported_graph.TORCH
