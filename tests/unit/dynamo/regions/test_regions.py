@@ -128,6 +128,29 @@ def test_pointwise_runs_are_a_region_only_where_the_rest_does_not_fuse(traced: T
     assert names(cut_of(module, rest_fuses=False)) == ["mul relu add"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "is_one"),
+    [(8192, 4096, True), (8192, 768, False), (64, 4096, False), (128, 128256, True)],
+)
+def test_long_rows_that_the_rest_goes_over_again_are_a_region(
+    traced: Trace, rows: int, columns: int, is_one: bool
+):
+    def norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        y = x.float()
+        return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x) * scale
+
+    def loss(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, labels)
+
+    x = half(rows, columns)
+    normed = cut_of(traced(norm, x, half(columns)))
+    assert names(normed) == ["_to_copy pow mean add rsqrt mul _to_copy mul"] * is_one
+    labels = torch.zeros(rows, dtype=torch.int64, device="meta")
+    assert names(cut_of(traced(loss, x, labels))) == ["_log_softmax nll_loss_forward"] * is_one
+    # One pass is what the rest takes, too.
+    assert not names(cut_of(traced(lambda x: x.sum(-1), x)))
+
+
 def test_a_product_does_not_wait_for_another_in_one_kernel(traced: Trace):
     module = traced(lambda x, a, b: (x @ a).relu() @ b, half(4, 512), half(512, 4096),
                     half(4096, 512))  # fmt: skip
