@@ -111,6 +111,7 @@ class Code(Enum):
     NONE_VERIFIED = "no family passed verification"
     NO_PLAN_OF_A_PART = "{} has no plan"
     PARTS_SLOWER = "the original program is faster than the parts in sequence"
+    NO_TIME = "the time budget is too short to search its {} operators"
     WRONG_AT_SIZES = "kernels for many sizes do not pass: {}"
     REFERENCE = "its program in plain PyTorch"
     # Why a function that is no program is served as it is.

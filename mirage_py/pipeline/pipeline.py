@@ -23,7 +23,12 @@ from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.memory_formats import channels_last
-from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
+from mirage_py.pipeline.partition.optimize_parts import (
+    PartJob,
+    compared_only,
+    least_parts,
+    optimize_parts,
+)
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
@@ -84,6 +89,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_TARGET = "h200"
 _TRIALS = 4
+# Seconds of a part in which something may be found.
+_LEAST_PART_S, _FEW_PARTS = 0.75, 8
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
 # So many times slower than the baseline that no error of the model makes up for it.
@@ -188,6 +195,10 @@ def _compiling(program: Program, request: Request) -> Iterator[Request]:
 
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
     started = time.monotonic()
+    if measure and not request.rows and _is_too_short(request.budget, least_parts(program)):
+        # To cut it takes minutes, too.
+        _begin_to_compile(request.baselines)
+        return compared_only(program, PartJob(target, measure, request))
 
     def ranked(what: Program, target: Target, how: Request) -> Ranking:
         found = rank_plans(what, target, how)
@@ -227,6 +238,11 @@ def _begin_to_compile(against: Baselines | None) -> None:
 
     if isinstance(against, WarmUp):
         against.begin()
+
+
+def _is_too_short(budget: float | None, parts: int) -> bool:
+    """Whether there are many parts, none of which would get far enough that anything is found."""
+    return budget is not None and parts > _FEW_PARTS and budget < _LEAST_PART_S * parts
 
 
 def _cut_after_all(ranking: Ranking) -> Partition | None:

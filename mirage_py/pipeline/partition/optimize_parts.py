@@ -12,7 +12,7 @@ from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.partition.compose import compose, own_dims
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.library_parts import library_result
-from mirage_py.pipeline.partition.limits import operator_count
+from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.record import race_record
 from mirage_py.pipeline.selection.request import AUTO, Request
@@ -124,6 +124,21 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     finish = _measured if job.measure and not job.request.should_stop() else _modelled
     result = finish(program, whole, chosen, composites, tuple(notes), job, deadline)
     return result if result.why_not.code is Code.HOST_BOUND else replace(result, why_not=why_not)
+
+
+def least_parts(program: Program) -> int:
+    """No partition has fewer parts."""
+    return -(-operator_count(program) // PartitionLimits().operators)
+
+
+def compared_only(program: Program, job: PartJob) -> Result:
+    """The fastest of the baselines, where the time budget is too short for the parts there are."""
+    count = operator_count(program)
+    words = f"the time budget is too short for a program of {count} operators: nothing was searched"
+    whole = Partition(program, (program,), (), 0, words)
+    deadline = TimeBudget(job.request.budget).end
+    found = _measured(program, whole, [], (), (words,), job, deadline)
+    return replace(found, why_not=reason(Code.NO_TIME, count))
 
 
 def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]:

@@ -157,6 +157,28 @@ def test_with_a_gpu_the_composite_races_the_whole_program(
         assert result.evidence.float_source == "h200, full size"
 
 
+def test_a_program_of_more_parts_than_there_is_time_for_is_not_even_cut(
+    monkeypatch: pytest.MonkeyPatch, program: Program
+):
+    raced = []
+
+    def tune(tuned: Program, plans, against, **_):
+        raced.append((tuned, len(plans)))
+        compiled, eager = Measured("compile", time_us=10.0), Measured("eager", time_us=12.0)
+        return TuneReport((compiled, eager), compiled, compiled, (), original="compile")
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
+    monkeypatch.setattr(pipeline, "partition_of", lambda *_, **__: pytest.fail("cut"))
+    monkeypatch.setattr(pipeline, "least_parts", lambda _: 100)
+    request = replace(TIMED.request, budget=12.0, baselines={"eager": abs, "compile": abs})
+    result = pipeline._run(program, H200, request, measure=True)
+    assert raced == [(program, 0)]
+    assert (result.plan, result.original) == (None, "compile")
+    assert "too short" in str(result.why_not)
+    assert "nothing was searched" in result.notes[0]
+
+
 @pytest.mark.parametrize("faster", ["triton", "cuda"])
 def test_a_composite_of_each_back_end_is_timed(
     monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition, faster: str
