@@ -1,10 +1,10 @@
 """What a decode step of a model leaves to Inductor, counted without a GPU and without weights.
 
-``python -m benchmarks.whole_models.left_over [--only NAMES] [--tokens 1,4] [-o FILE]``: every model
-at its published sizes in bfloat16, batch 1, is cut into regions for an H200, with one period of its
-layers and with two; the difference is what a layer has. A region counts where the front end makes
-a program of it; what the search finds for it is not asked. Operators that hang together are one
-kernel of Inductor's at least.
+``python -m benchmarks.whole_models.left_over [--only NAMES] [--batches 1,16] [--tokens 1,4] [-o
+FILE]``: every model at its published sizes in bfloat16 is cut into regions for an H200, with one
+period of its layers and with two; the difference is what a layer has. A region counts where the
+front end makes a program of it; what the search finds for it is not asked. Operators that hang
+together are one kernel of Inductor's at least.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _PlannedError(Exception):
     """The graph is cut: nothing is to be run."""
 
 
-def planned(model: WholeModel, layers: int, tokens: int, *, is_full: bool) -> Plan:
+def planned(model: WholeModel, layers: int, batch: int, tokens: int, *, is_full: bool) -> Plan:
     """The cut of a step of so many tokens; ``is_full``: windows have been filled before."""
     from torch._dynamo.backends.common import aot_autograd
     from transformers import StaticCache
@@ -109,12 +109,12 @@ def planned(model: WholeModel, layers: int, tokens: int, *, is_full: bool) -> Pl
     cache: Any = StaticCache(config=config, max_cache_len=_CONTEXT)
     heads = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cache.early_initialization(
-        1, config.num_key_value_heads, heads, torch.bfloat16, torch.device("cpu")
+        batch, config.num_key_value_heads, heads, torch.bfloat16, torch.device("cpu")
     )
     for layer in cache.layers:
         if layer.is_sliding:
             layer.cumulative_length_int = 2 * _CONTEXT if is_full else _CONTEXT // 2
-    ids = torch.zeros((1, tokens), dtype=torch.int64)
+    ids = torch.zeros((batch, tokens), dtype=torch.int64)
     torch.compiler.reset()
     with torch.no_grad():
         try:
@@ -168,10 +168,12 @@ def _groups(nodes: Iterable[Node], order: Iterable[Node]) -> int:
     return sum(root(n) is n for n in wanted)
 
 
-def of_a_layer(model: WholeModel, tokens: int, *, is_full: bool) -> Counts:
+def of_a_layer(model: WholeModel, batch: int, tokens: int, *, is_full: bool) -> Counts:
     """What a layer has."""
     period = _PERIODS.get(model.name, 1)
-    one, two = (counts_of(planned(model, n, tokens, is_full=is_full)) for n in (period, 2 * period))
+    one, two = (
+        counts_of(planned(model, n, batch, tokens, is_full=is_full)) for n in (period, 2 * period)
+    )
     names = {
         name: (two.names.get(name, 0) - one.names.get(name, 0)) / period
         for name in sorted({*one.names, *two.names})
@@ -185,21 +187,23 @@ def of_a_layer(model: WholeModel, tokens: int, *, is_full: bool) -> Counts:
     )
 
 
-def row_line(name: str, tokens: int, counts: Counts) -> str:
+def row_line(name: str, batch: int, tokens: int, counts: Counts) -> str:
     """A row of the table."""
     left = " ".join(f"{n:g} {name}" for name, n in counts.names.items())
     return (
-        f"{name:14s} {tokens:3d} tokens: {counts.regions:5.2f} regions, {counts.products:5.2f} "
-        f"products of a library, {counts.groups:5.2f} groups of {left or 'nothing'}"
+        f"{name:14s} batch {batch:3d}, {tokens:3d} tokens: {counts.regions:5.2f} regions, "
+        f"{counts.products:5.2f} products of a library, {counts.groups:5.2f} groups of "
+        f"{left or 'nothing'}"
     )
 
 
 @click.command()
 @click.option("--only", default=",".join(MODELS), help="Models, with commas.")
+@click.option("--batches", default="1", help="Sequences of a step, with commas.")
 @click.option("--tokens", default="1", help="Tokens of a step, with commas.")
 @click.option("--full", is_flag=True, help="Windows are full.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
-def main(only: str, tokens: str, full: bool, output: Path | None) -> None:
+def main(only: str, batches: str, tokens: str, full: bool, output: Path | None) -> None:
     """Count what a layer of each model leaves to Inductor."""
     rows: list[dict[str, Any]] = []
     for name in only.split(","):
@@ -208,10 +212,12 @@ def main(only: str, tokens: str, full: bool, output: Path | None) -> None:
         if full and "sliding_window" in sizes:
             sizes["sliding_window"] = _CONTEXT // 2
         model = replace(MODELS[name], sizes=sizes)
-        for count in map(int, tokens.split(",")):
-            found = of_a_layer(model, count, is_full=full)
-            click.echo(row_line(name, count, found))
-            rows.append({"model": name, "tokens": count, "full": full, **asdict(found)})
+        asked = [(int(b), int(t)) for b in batches.split(",") for t in tokens.split(",")]
+        for batch, count in asked:
+            found = of_a_layer(model, batch, count, is_full=full)
+            click.echo(row_line(name, batch, count, found))
+            row = {"model": name, "batch": batch, "tokens": count, "full": full}
+            rows.append({**row, **asdict(found)})
     if output is not None:
         document = {"commit": commit(""), "what": "a layer of a decode step", "rows": rows}
         output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -21,6 +21,7 @@ def turn() -> Iterator[None]:
 
     Only who asks is kept waiting: a kernel of a process that does not measure runs whenever it is
     launched. Threads of one process are kept apart too; inside a turn of its own a thread has it.
+    Who waits is next: a process that measures again and again, as one that tunes, asks behind it.
     """
     import torch
 
@@ -30,15 +31,26 @@ def turn() -> Iterator[None]:
     if name in held:
         yield
         return
+    with contextlib.ExitStack() as locks:
+        # A lock goes to whoever asks first after it is released, which is who releases it. So one
+        # alone waits for it, behind a gate that is closed until then.
+        with stage(QUEUE), _locked(f"{name}.next"):
+            locks.enter_context(_locked(name))
+        held.add(name)
+        try:
+            yield
+        finally:
+            held.discard(name)
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
+    """The lock of a file, gone with the process, however it ends."""
     handle = os.open(private_folder("gpus") / name, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        # Gone with the process, however it ends.
-        with stage(QUEUE):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        held.add(name)
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        held.discard(name)
         # A process that was forked meanwhile has the file open, too.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)

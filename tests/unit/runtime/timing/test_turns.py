@@ -1,6 +1,9 @@
 """One process after the other measures on a GPU, and each GPU has turns of its own."""
 
+import fcntl
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -52,3 +55,37 @@ def test_another_gpu_does_not_wait(gpu):
     with turns.turn():
         _begins(gpu, 1, begun).join()
         assert begun.is_set()
+
+
+def test_who_waits_is_next(gpu, tmp_path):
+    """A process that asks again at once, as one that tunes does, is not served before."""
+    order: list[str] = []
+    gpu.number = 0
+
+    def waits():
+        gpu.number = 0
+        with turns.turn():
+            order.append("who waited")
+
+    waiting = threading.Thread(target=waits)
+    with turns.turn():
+        waiting.start()
+        for _ in range(2000):
+            if _is_locked(tmp_path / "gpu-0.next"):
+                break
+            time.sleep(0.001)
+    with turns.turn():
+        order.append("who asked again")
+    waiting.join()
+    assert order == ["who waited", "who asked again"]
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
