@@ -52,6 +52,8 @@ def untuned(checkout: Path | None) -> dict[str, Callable[[], Program]]:
                 )
     for seed in range(RANDOM):
         found[f"random:{seed}"] = partial(_random, seed)
+    for seed in range(RANDOM):
+        found[f"large:{seed}"] = partial(_large, seed)
     return found
 
 
@@ -66,9 +68,20 @@ def _traced(function: Callable[..., object], inputs: list[object]) -> Program:
 
 
 def _random(seed: int) -> Program:
-    tests = str(ROOT / "tests")
-    if tests not in sys.path:
-        sys.path.insert(0, tests)
+    _with_tests()
     from adversarial.random_programs import random_program
 
     return random_program(seed)
+
+
+def _large(seed: int) -> Program:
+    _with_tests()
+    from adversarial.large_programs import large_program
+
+    return large_program(seed)
+
+
+def _with_tests() -> None:
+    tests = str(ROOT / "tests")
+    if tests not in sys.path:
+        sys.path.insert(0, tests)

@@ -21,6 +21,8 @@ from mirage_py.verify.evaluate.trial import ORDERED
 ITERATIONS = 2
 _TILES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 _PURE_TILES = (2, 3)
+# Where a value has so many dimensions that these would make it large.
+_SHORT_TILES = range(2, 16)
 _PIECEWISE = ("mask", "where", *ORDERED)
 _ROOTS = ("sqrt", "rsqrt", "pow")
 _ROOT_POINTS = 16
@@ -98,7 +100,27 @@ def representative_space(program: Program, variant: int = 0, splits: tuple[str, 
     pure = islice(cycle(_PURE_TILES), variant % len(_PURE_TILES), None)
     loopable = loopable_dims(program, splits)
     tiles = {d: next(primes) if d in loopable else next(pure) for d in program.dim_names}
-    return _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
+    space = Space(program.dim_names, loopable, tiles, 1)
+    if _largest(program, space) > _MOST_ELEMENTS:
+        space = replace(space, tiles={**tiles, **_short_tiles(program, loopable, variant, taken)})
+    return _with_trials(program, space)
+
+
+def _short_tiles(
+    program: Program, loopable: Sequence[str], variant: int, taken: Sequence[float]
+) -> dict[str, int]:
+    """The shortest that can be told apart: dimensions whose size is a value differ in it, and of
+    the others only the axes count.
+    """
+    free = [t for t in _SHORT_TILES if ITERATIONS * t not in taken and t not in taken]
+    sized = [d for d in loopable if any(n.op == "size" and n.attr == d for n in program.nodes)]
+    turn = len(sized) + 1
+    return {d: free[(sized.index(d) + variant) % turn] if d in sized else free[0] for d in loopable}
+
+
+def _largest(program: Program, space: Space) -> int:
+    """Elements of the largest value of a program, in one trial."""
+    return max(prod(space.extent(d) for d in n.dims) for n in program.nodes)
 
 
 def shortest_space(program: Program, splits: tuple[str, ...] = ()) -> Space:
@@ -132,8 +154,8 @@ def _with_trials(program: Program, space: Space) -> Space:
         return replace(space, trials=-(-_ROOT_POINTS // fewest))
     # A row that is masked away in one of many trials would divide by zero.
     most = _FEWEST_TRIALS if any(n.op == "mask" for n in program.nodes) else _MOST_TRIALS
-    largest = max(prod(space.extent(d) for d in n.dims) for n in program.nodes)
-    return replace(space, trials=max(_FEWEST_TRIALS, min(most, _MOST_ELEMENTS // largest)))
+    trials = max(_FEWEST_TRIALS, min(most, _MOST_ELEMENTS // _largest(program, space)))
+    return replace(space, trials=trials)
 
 
 def configurations(

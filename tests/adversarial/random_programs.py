@@ -4,14 +4,14 @@ dimensions of one element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
-from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32, I32
+from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.program import Program
 
@@ -35,20 +35,27 @@ def random_program(seed: int) -> Program:
     """The program of a seed: up to nine draws of an operator, one or two outputs."""
     for attempt in range(100):
         try:
-            return _Draw(np.random.default_rng([seed, attempt])).program(f"random{seed}")
+            return Draw(np.random.default_rng([seed, attempt])).program(f"random{seed}")
         except MirageError:
             continue
     raise AssertionError(f"no program for seed {seed}")
 
 
-class _Draw:
+class Draw:
+    """One program from a stream of random numbers. Raises MirageError where it is not legal."""
+
+    tensors: Sequence[tuple[str, str, DType]] = _TENSORS
+    kinds: Sequence[str] = KINDS
+    # How many are read, at most; of which sizes are the dimensions.
+    most_tensors = 5
+    extents: Mapping[str, Sequence[int]] = {
+        "b": (1, 2, 3, 5), "d": (1, 4, 9), "k": (1, 2, 4), "n": (1, 3),
+    }  # fmt: skip
+
     def __init__(self, draw: np.random.Generator) -> None:
         self.draw = draw
         self.b = ProgramBuilder("random")
-        self.sizes = {
-            "b": self._of((1, 2, 3, 5)), "d": self._of((1, 4, 9)), "k": self._of((1, 2, 4)),
-            "n": self._of((1, 3)),
-        }  # fmt: skip
+        self.sizes = {dim: self._of(extents) for dim, extents in self.extents.items()}
 
     def _of(self, items: Sequence[object]) -> object:
         return items[int(self.draw.integers(len(items)))]
@@ -57,19 +64,18 @@ class _Draw:
         b = self.b = ProgramBuilder(name)
         for dim, size in self.sizes.items():
             b.dim(dim, int(size))  # type: ignore[call-overload]
-        count = int(self.draw.integers(1, 6))
-        chosen = self.draw.permutation(len(_TENSORS))[:count]
+        count = int(self.draw.integers(1, self.most_tensors + 1))
+        chosen = self.draw.permutation(len(self.tensors))[:count]
         numbers: list[int] = []
         truths: list[int] = []
         for number in sorted(int(n) for n in chosen):
-            tensor, dims, dtype = _TENSORS[number]
+            tensor, dims, dtype = self.tensors[number]
             b.input(tensor, [int(self.sizes[d]) for d in dims], dtype)  # type: ignore[call-overload]
             (truths if dtype == BOOL else numbers).append(b.load(tensor, list(dims)))
         if not numbers:
             b.input("X", [int(self.sizes[d]) for d in "bd"], F32)  # type: ignore[call-overload]
             numbers.append(b.load("X", ["b", "d"]))
-        for _ in range(int(self.draw.integers(2, _MOST_OPERATORS + 1))):
-            self._grow(numbers, truths)
+        self._grow_all(numbers, truths)
         outputs = [numbers[-1]]
         if self.draw.random() < 0.4:
             outputs.append(int(self._of(numbers)))  # type: ignore[call-overload]
@@ -79,11 +85,15 @@ class _Draw:
         b.inputs = {n: t for n, t in b.inputs.items() if n in read}
         return b.build()
 
+    def _grow_all(self, numbers: list[int], truths: list[int]) -> None:
+        for _ in range(int(self.draw.integers(2, _MOST_OPERATORS + 1))):
+            self._grow(numbers, truths)
+
     def _grow(self, numbers: list[int], truths: list[int]) -> None:
         b = self.b
         recent = numbers[-4:]
         x, y = (int(self._of(recent)) for _ in range(2))  # type: ignore[call-overload]
-        kind = self._of(KINDS)
+        kind = self._of(self.kinds)
         if kind == "contract" and self._contracted(numbers):
             return
         if kind == "reduce" and b.nodes[x].dims:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from math import prod
+
 import pytest
+from adversarial.large_programs import large_program
 from unit.search import programs
 from unit.search.kernels import FACTORED
 
@@ -28,6 +31,27 @@ def test_values_stay_small(name):
     program = ALL[name]()
     values, _ = draw(program, representative_space(program), FIELDS[0], 0)
     assert sum(a.size for a in values.arrays) < 200_000
+
+
+@pytest.mark.parametrize("seed", [5, 13, 46, 52])
+def test_values_of_many_dimensions_stay_small(seed):
+    # With sizes of their own for all, these had up to 14 million elements a trial.
+    program = large_program(seed)
+    for number in range(2):
+        space = representative_space(program, number)
+        largest = max(prod(space.extent(d) for d in n.dims) for n in program.nodes)
+        assert largest * space.trials <= 1 << 17
+        assert all(space.tiles[d] > 1 for d in space.loopable)
+
+
+def test_of_many_dimensions_those_whose_size_counts_differ_in_it():
+    s = programs.Spec("means", a=64, b=64, c=64, d=64, e=64)
+    means = [s.b.mean(s.load("X", "abcde"), [d]) for d in "bcd"]
+    total = s.b.sum(s.b.apply("add", s.b.apply("add", *means[:2]), means[2]), "e")
+    s.output("Y", s.b.apply("mul", total, s.b.const(6.0)), "abcd")
+    program = s.b.build()
+    sizes = [[representative_space(program, n).extent(d) for d in "bcde"] for n in range(2)]
+    assert sizes == [[4, 8, 10, 4], [8, 10, 14, 4]]
 
 
 def test_a_size_is_no_constant_of_the_program():
