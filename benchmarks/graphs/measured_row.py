@@ -1,7 +1,8 @@
 """One candidate for a model on a GPU, beside eager PyTorch: a process of its own measures it.
 
-All are compiled by Inductor with max-autotune, in CUDA graphs. ``ours`` is the rewritten graph with
-kernels of ours in it, whoever wins, and ``ours_freezing`` the same with Inductor's freezing.
+Peers are compiled by Inductor with max-autotune, in CUDA graphs. ``ours`` is the rewritten graph
+with kernels of ours in it compiled so, whoever wins, ``ours_freezing`` the same with Inductor's
+freezing, and ``ours_branches`` its operators without Inductor, branches side by side in one graph.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.fx import GraphModule
 
 from benchmarks.graphs.convolutions import words
 from benchmarks.graphs.models import model_at
+from mirage_py.dynamo.networks.branched_graph import BranchedGraph, captured_branches
 from mirage_py.dynamo.networks.convolution_times import convolution_times
 from mirage_py.dynamo.networks.optimized_module import OptimizedModule, held_tensors
 from mirage_py.dynamo.networks.rewriting import Rewriting, rewritten
@@ -31,8 +33,8 @@ from mirage_py.ugraph.ir.convolution import read_plan
 Json = dict[str, Any]
 
 PEERS = ("max_autotune_freezing", "max_autotune")
-OURS = ("ours", "ours_freezing")
-CANDIDATES = (*PEERS, *OURS)
+OURS = ("ours_branches", "ours", "ours_freezing")
+CANDIDATES = (*OURS, *PEERS)
 
 
 def measured_candidate(
@@ -76,8 +78,11 @@ def measured_candidate(
             note("search")
         if module is None:
             return part
-        freezing = candidate.endswith("freezing")
-        calls[candidate] = _compiled(module, inputs, mode, device, freezing=freezing)
+        if candidate == "ours_branches":
+            calls[candidate] = _captured(module, inputs, device)
+        else:
+            freezing = candidate.endswith("freezing")
+            calls[candidate] = _compiled(module, inputs, mode, device, freezing=freezing)
         note("first call")
         with _turn(device):
             calls[candidate]()
@@ -86,7 +91,7 @@ def measured_candidate(
             part["times_us"] = _times(calls, device)
             part["launches"] = {n: _launches(call, device) for n, call in calls.items()}
         note("timing")
-        if candidate == "ours" and device == "cuda":
+        if candidate == OURS[0] and device == "cuda":
             part["convolutions"] = _convolutions(module)
     part |= {"torch": torch.__version__}
     if device == "cuda":
@@ -172,6 +177,16 @@ def _convolutions(module: torch.nn.Module) -> list[str]:
 
 def _calls(graph: torch.fx.Graph) -> int:
     return sum(node.op == "call_function" for node in graph.nodes)
+
+
+def _captured(
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: str
+) -> Callable[[], torch.Tensor]:
+    assert isinstance(module, OptimizedModule)
+    if device != "cuda":
+        return lambda: module.through(BranchedGraph(module.graph_module), inputs, {})
+    call = captured_branches(module, inputs)
+    return lambda: call(*inputs)
 
 
 def _compiled(

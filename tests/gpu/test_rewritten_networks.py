@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import mirage_py  # noqa: E402
 from mirage_py.dynamo import backend  # noqa: E402
+from mirage_py.dynamo.networks.branched_graph import captured_branches, places_of  # noqa: E402
 from mirage_py.dynamo.networks.optimized_module import OptimizedModule  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -38,7 +39,7 @@ def _image(seed: int) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def rewritten() -> tuple[nn.Module, nn.Module]:
+def rewritten() -> tuple[nn.Module, OptimizedModule]:
     model = Network().eval().cuda().bfloat16().to(memory_format=torch.channels_last)
     program = torch.export.export(model, (_image(0),))
     found = mirage_py.optimize_graph(program, freeze=True, budget=60)
@@ -134,3 +135,12 @@ def test_kernels_of_convolutions_in_cuda_graphs() -> None:
         for seed in (1, 2, 3, 1):
             image = _image(seed)
             _assert_close(compiled(image), model(image))
+
+
+def test_branches_side_by_side(rewritten: tuple[nn.Module, OptimizedModule]) -> None:
+    model, module = rewritten
+    assert len({place.stream for place in places_of(module.graph_module.graph).values()}) > 1
+    call = captured_branches(module, [_image(1)])
+    with torch.no_grad():
+        for seed in range(2, 30):
+            _assert_close(call(_image(seed)), model(_image(seed)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,12 +37,18 @@ class OptimizedModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the program for its arguments."""
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        return self.through(self.graph_module, args, kwargs)
+
+    def through(
+        self, graph: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The results where ``graph`` runs what the module's graph does."""
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         if spec != self._in:
             raise TypeError(f"the program takes arguments as {self._in}, not as {spec}")
         given = iter(leaves)
         values = [next(given) if n is None else getattr(self, n) for n in self._names]
-        results = self.graph_module(*values)
+        results = graph(*values)
         flat = list(results) if isinstance(results, (tuple, list)) else [results]
         return pytree.tree_unflatten(flat, self._out)
 
