@@ -3,7 +3,7 @@
 Whoever times something holds the lock of mirage_py/runtime/timing/turns.py: operators that are
 measured, each candidate of Inductor's autotuning, and the benchmark itself. So searches and
 compilers use all cores, and no time is taken beside other work of ours. Candidates of a row share
-Inductor's caches; one that would tune what another one is tuning waits until that one has ended.
+Inductor's caches; one that would tune what another one is tuning starts when that one has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.graphs.measured_row import CANDIDATES
+from benchmarks.graphs.measured_row import CANDIDATES, OURS
 
 Json = dict[str, Any]
 Key = tuple[str, int]
@@ -35,11 +35,27 @@ _AFTER = {
 
 @dataclass
 class _Row:
-    """The processes of a row; ``parts`` are what its candidates have measured."""
+    """The processes of a row, and who waits for one of them; ``parts`` are what its candidates have
+    measured.
+    """
 
+    key: Key
     folder: Path
+    options: Json
     parts: dict[str, Json]
+    waiting: list[str]
     processes: dict[str, Any] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Start who waits for nobody any more."""
+        spawn = multiprocessing.get_context("spawn")
+        for name in list(self.waiting):
+            if _AFTER.get(name, name) in (name, *self.parts):
+                self.waiting.remove(name)
+                given = (self.key, name, self.folder, self.options)
+                process = spawn.Process(target=_measure, args=given)
+                process.start()
+                self.processes[name] = process
 
 
 def rows_in_processes(
@@ -74,6 +90,7 @@ def rows_in_processes(
                 ended = [name for name in list(row.processes) if _has_ended(row, name)]
                 if ended:
                     done(key, row.parts)
+                    row.start()
                 if not row.processes:
                     del running[key]
             time.sleep(_POLL_S)
@@ -91,16 +108,10 @@ def rows_in_processes(
 
 def _begun(key: Key, folder: Path, known: Mapping[str, Json], options: Json) -> _Row:
     """A row whose candidates run, but for those that have been measured."""
-    spawn = multiprocessing.get_context("spawn")
     folder.mkdir()
-    row = _Row(folder, {name: part for name, part in known.items() if is_whole(part)})
-    for name in CANDIDATES:
-        if name in row.parts:
-            _mark_ended(folder, name)
-            continue
-        process = spawn.Process(target=_measure, args=(key, name, folder, options))
-        process.start()
-        row.processes[name] = process
+    parts = {name: part for name, part in known.items() if is_whole(part)}
+    row = _Row(key, folder, options, parts, [name for name in CANDIDATES if name not in parts])
+    row.start()
     return row
 
 
@@ -128,11 +139,6 @@ def _end(row: _Row, name: str, why: str) -> None:
         lines = frames.read_text("utf-8").splitlines() if frames.exists() else []
         part = {"failure": why, **part, "where": [line.strip() for line in lines]}
     row.parts[name] = part
-    _mark_ended(row.folder, name)
-
-
-def _mark_ended(folder: Path, name: str) -> None:
-    (folder / f"{name}.ended").touch()
 
 
 def _measure(key: Key, name: str, folder: Path, options: Json) -> None:
@@ -156,10 +162,7 @@ def _measure_here(key: Key, name: str, folder: Path, options: Json) -> None:
         write_text(path, json.dumps(part))
 
     def wait() -> None:
-        before = _AFTER.get(name)
-        while before is not None and not (folder / f"{before}.ended").exists():
-            time.sleep(_POLL_S)
-        if options["device"] == "cuda" and name != "ours_branches":
+        if options["device"] == "cuda" and name != OURS[0]:
             wait_for_pool()
 
     if options["device"] == "cuda":
