@@ -98,12 +98,13 @@ def kernels_of(step: Captured) -> list[Span]:
 @click.option("--budget", type=float, default=4.0, help="Seconds for each distinct region.")
 @click.option("--layers", type=click.IntRange(min=1), help="Layers of the model.")
 @click.option("--batch", type=click.IntRange(min=1), default=1)
-def main(model: str, budget: float, layers: int | None, batch: int) -> None:
+@click.option("--chain", type=click.Choice(["off", "on"]), default="off", help="As the backend's.")
+def main(model: str, budget: float, layers: int | None, batch: int, chain: str) -> None:
     """The kernels of one decode step of MODEL."""
     from mirage_py.dynamo.backend import mirage_py
 
     chosen = WHOLE_MODELS[model]
-    options = {"effort": "full", "budget": budget, "whole_graph": "trust"}
+    options = {"effort": "full", "budget": budget, "whole_graph": "trust", "chain": chain}
     with torch.no_grad(), log_lines():
         module, config = built(chosen, layers or chosen.layers, "cuda", tiny=False)
         fast = compiled(step_function(module), fullgraph=True, backend=mirage_py, options=options)
