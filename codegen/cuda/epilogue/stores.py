@@ -25,6 +25,8 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, DType
 from mirage_py.ugraph.ir.launch_choices import StoreMode
 
+NEXT_MAY_START = "next_kernel_may_start();"
+
 
 class Stores:
     """Writes stores, and additions to memory."""
@@ -43,8 +45,8 @@ class Stores:
         self.exchange = exchange
         self.graphs = graphs
         self.need = need
-        # Lines that the next store comes behind.
-        self.in_front: list[str] = []
+        # Whether the next store comes behind a line that lets the next kernel start.
+        self.lets_next_start = False
 
     def store(self, number: int) -> None:
         facts, out = self.facts, self.out
@@ -139,9 +141,9 @@ class Stores:
     def stored(self, store: int, value: Value | str, layout: Layout, condition: str) -> None:
         """Store a value, which is in this layout or a literal."""
         out, facts = self.out, self.facts
-        for line in self.in_front:
-            out.line(line)
-        self.in_front = []
+        if self.lets_next_start:
+            out.line(NEXT_MAY_START)
+            self.lets_next_start = False
         node = facts.block.nodes[store]
         tensor = facts.tensors[node.access.tensor]
         vector = vector_of(facts, store, layout)

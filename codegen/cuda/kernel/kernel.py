@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
+from mirage_py.codegen.cuda.epilogue.stores import NEXT_MAY_START
 from mirage_py.codegen.cuda.kernel.cluster_exchange import ClusterExchange
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
 from mirage_py.codegen.cuda.kernel.loops import LoopEmitter
@@ -14,12 +15,8 @@ from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan
 from mirage_py.codegen.cuda.text.c_text import C_TYPES
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, unsplit_positions
-from mirage_py.ugraph.ir.launch_choices import NextStart, PrefetchPoint
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.node import STORES
-
-# The parameter that says what later kernels read.
-_PREFETCH = "later_kernels_read"
-_NEXT_MAY_START = "next_kernel_may_start();"
 
 
 class KernelEmitter:
@@ -67,19 +64,18 @@ class KernelEmitter:
             with pipeline.each_work_tile():
                 self._sections(straight, loops)
             self.emitters.mma_pipelining.end_work_tiles()
-        self._write(self._behind_reads())
+        if self._lets_next_start_late:
+            self._let_next_start()
         pipeline.end_kernel()
 
     def _wait_for_kernel_before(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         """Where the kernel starts early; with the tensors that its threads load by themselves."""
         if not self.plan.order.uses_pdl:
-            self._write(self._prefetch(PrefetchPoint.WAIT))
             self.emitters.copies.load_places()
             return
         if self.plan.order.is_chained and not isinstance(self.pipeline, PersistentPipeline):
             straight.issue_early()
             loops.issue_early()
-        self._write(self._prefetch(PrefetchPoint.WAIT))
         loaded: set[str] = set()
         for number, node in enumerate(self.plan.facts.block.nodes):
             staged = self.plan.staged.get(number)
@@ -93,32 +89,22 @@ class KernelEmitter:
             self._let_next_start()
         self.emitters.copies.load_places()
 
-    def _prefetch(self, point: PrefetchPoint) -> list[str]:
-        threads = 32 * self.plan.options.num_warps
-        asks = self.plan.options.prefetch is point
-        return [f"prefetch_to_l2({_PREFETCH}, {threads});"] if asks else []
-
-    def _behind_reads(self) -> list[str]:
-        """What comes when all that the kernel reads has arrived: before its last stores."""
-        options = self.plan.options
-        starts = self.plan.order.triggers_next and options.next_start is NextStart.STORES
-        return [*([_NEXT_MAY_START] if starts else []), *self._prefetch(PrefetchPoint.STORES)]
-
-    def _write(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self.out.line(line)
+    @property
+    def _lets_next_start_late(self) -> bool:
+        options, order = self.plan.options, self.plan.order
+        return order.triggers_next and options.next_start is NextStart.STORES
 
     def _let_next_start(self) -> None:
         # The GPU places the next kernel's blocks after all of this one's, where there is room.
         if self.plan.order.triggers_next:
-            self.out.line(_NEXT_MAY_START)
+            self.out.line(NEXT_MAY_START)
 
     def _sections(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         is_one_tile = not isinstance(self.pipeline, PersistentPipeline)
         for number, section in enumerate(self.plan.facts.block.sections):
             unsplit_positions(self.out, number)
             if is_one_tile and number == len(self.plan.facts.block.sections) - 1:
-                self.emitters.stores.in_front = self._behind_reads()
+                self.emitters.stores.lets_next_start = self._lets_next_start_late
             if section.loop is not None:
                 if not isinstance(self.pipeline, PersistentPipeline):
                     straight.issue_for_later(number)
@@ -136,6 +122,4 @@ class KernelEmitter:
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {name}")
         maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
-        asks = self.plan.options.prefetch is not None
-        prefetch = [f"const __grid_constant__ Prefetch {_PREFETCH}"] if asks else []
-        return [*texts, *maps, *prefetch]
+        return [*texts, *maps]

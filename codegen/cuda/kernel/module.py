@@ -256,12 +256,10 @@ def _kernel(
         threads=roles.threads,
         smem_bytes=memory.total_bytes,
         capability=max(
-            _CAPABILITY[_arch(block, options)],
-            DEPENDENT_LAUNCH if plan.order.is_chained or options.prefetch else 0,
+            _CAPABILITY[_arch(block, options)], DEPENDENT_LAUNCH if plan.order.is_chained else 0
         ),
         options=options,
         uses_pdl=plan.order.uses_pdl,
-        prefetches=options.prefetch is not None,
     )
 
 

@@ -32,11 +32,6 @@ struct alignas(64) TensorMap {
     unsigned long long shape[5], strides_bytes[5];
 };
 
-// What later kernels read: the launch names nothing.
-struct alignas(64) Prefetch {
-    unsigned char none[64];
-};
-
 namespace on_cpu {
 
 unsigned char* dynamic_shared();

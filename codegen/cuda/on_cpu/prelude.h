@@ -272,8 +272,6 @@ void registers_increase() {}
 // --- clusters
 
 unsigned cluster_rank();
-inline void prefetch_to_l2(const Prefetch&, unsigned) {}  // there is no cache
-
 inline void next_kernel_may_start() {}  // kernels run one after the other
 template <class P>
 void hide_origin(P&) {}

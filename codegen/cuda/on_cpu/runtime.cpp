@@ -4,7 +4,6 @@
 //     kernel NAME | grid N | cluster N | threads N | shared BYTES | races 0 or 1
 //     tensor NAME BYTES INPUT FILE          (in the order of the pointers that come after)
 //     pointer TENSOR                        (numbers count from 0)
-//     prefetch 0 or 1                       (whether the last parameter is a Prefetch)
 //     map TENSOR RANK ELEMENT_BYTES SWIZZLE SHAPE... STRIDES_BYTES... BOX...
 #include "warpgroups.h"
 
@@ -20,7 +19,6 @@ namespace on_cpu {
 
 static std::vector<void*> pointers;
 static std::vector<TensorMap> maps;
-static Prefetch prefetch;
 static std::vector<void*> arguments;
 static std::vector<std::string> files;
 
@@ -49,7 +47,6 @@ static void read_launch(const char* path) {
     if (!in) die("cannot read %s", path);
     char word[64], name[4096], file[4096];
     struct Place { size_t tensor; TensorMap map; };
-    bool prefetches = false;
     std::vector<size_t> pointer_tensors;
     std::vector<Place> places;
     while (fscanf(in, "%63s", word) == 1) {
@@ -80,7 +77,6 @@ static void read_launch(const char* path) {
             else if (key == "cluster") launch.cluster = static_cast<int>(value);
             else if (key == "threads") launch.threads = static_cast<int>(value);
             else if (key == "shared") launch.shared_bytes = static_cast<size_t>(value);
-            else if (key == "prefetch") prefetches = value != 0;
             else if (key == "races") launch.finds_races = value != 0;
             else if (key == "pointer") pointer_tensors.push_back(static_cast<size_t>(value));
             else read = false;
@@ -103,7 +99,6 @@ static void read_launch(const char* path) {
     }
     for (void*& p : pointers) arguments.push_back(&p);
     for (TensorMap& m : maps) arguments.push_back(&m);
-    if (prefetches) arguments.push_back(&prefetch);
 }
 
 static void run_cluster() {

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "prelude"
 # In the order of the text: a file may use what those above it define.
 FILES = (
     "addresses", "async_copies", "matrices", "tensor_cores", "halves", "scalars", "threads",
-    "mbarriers", "copy_engine", "streaming", "warpgroups", "clusters", "grids", "prefetch",
+    "mbarriers", "copy_engine", "streaming", "warpgroups", "clusters", "grids",
 )  # fmt: skip
 
 _NAME = re.compile(r"__forceinline__[^(]*?(\w+)\(|struct alignas\(64\) (\w+)")

@@ -33,8 +33,7 @@ class CudaKernel:
     Parameters are the addresses of ``pointers``, then ``tensor_maps`` by value. ``grid`` counts
     blocks, of which ``cluster`` neighbours form a thread-block cluster (1: none). ``smem_bytes`` is
     dynamic shared memory. ``capability`` is what the text is for: 80, or 90 for sm_90a.
-    ``uses_pdl``: the GPU may start its blocks before the previous kernel has ended. Where it
-    ``prefetches``, its last parameter says by value what (``prelude/prefetch.cuh``).
+    ``uses_pdl``: the GPU may start its blocks before the previous kernel has ended.
     """
 
     name: str
@@ -49,4 +48,3 @@ class CudaKernel:
     capability: int
     options: LaunchConfig
     uses_pdl: bool = False
-    prefetches: bool = False

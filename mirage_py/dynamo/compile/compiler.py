@@ -19,7 +19,6 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mirage_py.dynamo.compile.fused_graph import fused_graph
-from mirage_py.dynamo.compile.later_weights import ask_for_later_weights
 from mirage_py.dynamo.compile.refusals import refusals
 from mirage_py.dynamo.networks.held_weights import is_wanted
 from mirage_py.dynamo.regions.constants import with_constants
@@ -41,7 +40,6 @@ from mirage_py.errors import InputError, LostGpuError, MirageWarning, Unsupporte
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.shapes.policy import STATIC, ShapePolicy
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import Plan as ServedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +124,9 @@ class GraphCompiler:
         self.report(name, plan)
         if fused is None:
             return module
-        if name == "inference" and self.options.chain != "off":
-            ask_for_later_weights(fused.graph, plan.served, self._link)
         count_together(fused.graph, writes)
         put_writes(fused.graph, writes)
         return fused
-
-    def _link(self, key: str) -> ServedPlan | None:
-        """The plan of a region's content in the chain, if it has one."""
-        return next(iter(self.calls[key].links().values()), None)
 
     def _rewritten(self, name: str, module: GraphModule) -> GraphModule:
         """A graph for inference as substitutions make it."""

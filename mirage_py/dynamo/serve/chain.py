@@ -18,7 +18,7 @@ import torch
 
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.errors import CompileError
-from mirage_py.ugraph.ir.launch_choices import NextStart, PrefetchPoint
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.launch_config import launch_options
 from mirage_py.ugraph.ir.plan import Plan, chained
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall
@@ -28,8 +28,6 @@ Kernel = Callable[..., Any]
 _HOPPER = launch_options()["next_start"].capability
 # Blocks of a kernel that run at once, beside those of the kernel in front.
 _BLOCKS_AN_SM = 2
-# What a block asks the L2 for by the way.
-_ASKED_BYTES_A_BLOCK = 64 << 10
 
 
 @dataclass
@@ -61,22 +59,9 @@ def link_of(plan: Plan, constants: Sequence[str], options: BackendOptions) -> Pl
     major, minor = torch.cuda.get_device_capability()
     if 10 * major + minor != _HOPPER or _inductor_starts_early(options):
         return None
+    few = all(_blocks(plan, k) <= _BLOCKS_AN_SM * _sms() for k in plan.ugraph.kernels)
     # Behind blocks that all run at once the next kernel's are spread evenly, as early as they come.
-    next_start = NextStart.WAITED if all_at_once(plan) else NextStart.STORES
-    return chained(plan, next_start, constants, PrefetchPoint.STORES)
-
-
-def all_at_once(plan: Plan) -> bool:
-    """Whether all blocks of each of its kernels run at once, beside those of another kernel."""
-    return all(_blocks(plan, k) <= _BLOCKS_AN_SM * _sms() for k in plan.ugraph.kernels)
-
-
-def asking_bytes(link: Plan) -> float:
-    """For how many bytes the kernel of a link that asks the L2 can ask in the time it takes."""
-    asks = any(o.prefetch for o in link.options)
-    return (
-        _ASKED_BYTES_A_BLOCK * min(_blocks(link, link.ugraph.kernels[-1]), 1 << 20) if asks else 0
-    )
+    return chained(plan, NextStart.WAITED if few else NextStart.STORES, constants)
 
 
 def _sms() -> int:

@@ -26,7 +26,6 @@ from mirage_py.dynamo.serve.service import Entry, Kernel, RegionServer, Service,
 from mirage_py.dynamo.serve.sized_entries import Layouts, SizedEntries
 from mirage_py.errors import LostGpuError, MirageWarning, why_failed
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.runtime.launch.prefetch import Span
 from mirage_py.shapes.policy import BUCKETED, ShapePolicy
 from mirage_py.ugraph.ir.plan import Plan
 
@@ -92,19 +91,15 @@ class RegionCall:
             self._symbolic = symbolic if self._rows is None else self._rows.merged
             self._sized = SizedEntries(module, self._symbolic, policy, self._made_of, max_sizes)
 
-    def __call__(self, *inputs: Value, later: Sequence[Span] = ()) -> tuple[torch.Tensor, ...]:
-        """The region's results, laid out as torch expects them, without those in place. In a chain
-        its kernels ask the L2 for what is read ``later``.
-        """
+    def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
+        """The region's results, laid out as torch expects them, without those in place."""
         if self._rows is None:
-            found = self._served(inputs, later)
+            found = self._served(inputs)
             return self._by_torch(inputs) if found is None else found
         found = self._served(self._rows.given(inputs))
         return self._by_torch(inputs) if found is None else self._rows.arranged(found, inputs)
 
-    def _served(
-        self, inputs: Sequence[Value], later: Sequence[Span] = ()
-    ) -> tuple[torch.Tensor, ...] | None:
+    def _served(self, inputs: Sequence[Value]) -> tuple[torch.Tensor, ...] | None:
         """The results by a kernel; None where none serves these inputs."""
         table_key: Hashable
         if self._only is not None:
@@ -116,8 +111,6 @@ class RegionCall:
         kernel, program = entry.served.kernel, entry.program
         if self._chain.is_on:
             kernel = self._links.get(table_key, kernel)
-            if (prefetch := getattr(kernel, "prefetch", None)) is not None:
-                prefetch.say(later)
         if kernel is None or program is None or self._broken:
             return None
         try:

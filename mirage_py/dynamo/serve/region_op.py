@@ -2,9 +2,8 @@
 
 ``mirage_py::region(tensors, sizes, kinds, key)``: the region with the content ``key`` on its
 inputs, which are dealt out in the order of ``kinds`` (``t`` a tensor, ``n`` a size, ``w`` a tensor
-that it writes to). Behind a ``|`` in the kinds, each with four sizes, are tensors that its kernels
-ask the L2 for (compile/later_weights.py). The key is the content and no number, so that code that
-Inductor keeps on disk calls the same region in another process.
+that it writes to). The key is the content and no number, so that code that Inductor keeps on disk
+calls the same region in another process.
 
 A region that writes to inputs has an operator that says so, ``mirage_py::region_writes_2_1`` for
 two such inputs, which come first, and one result of its own: Inductor takes mutable operators whose
@@ -23,12 +22,9 @@ from torch.fx import Node
 
 from mirage_py.dynamo.serve.region_call import RegionCall
 from mirage_py.dynamo.serve.service import Value
-from mirage_py.runtime.launch.prefetch import Span, span_of
 
 # All that are held, the newest last: two models with equal layers have a region each.
 _CALLS: dict[str, tuple[weakref.ref[RegionCall], ...]] = {}
-# Between the kinds of a region's inputs and those of what it asks for.
-_LATER = "|"
 _SCHEMA = "region(Tensor[] tensors, SymInt[] sizes, str kinds, str key) -> Tensor[]"
 
 
@@ -60,7 +56,7 @@ def writing_operator(written: int, results: int) -> torch._ops.OpOverload:
 
     def call(*given: Any) -> Any:
         key, inputs = dealt(given)
-        return _as_returned(_known(key)(*inputs, later=_later(*given[written : written + 3])))
+        return _as_returned(_known(key)(*inputs))
 
     def describe(*given: Any) -> Any:
         key, inputs = dealt(given)
@@ -74,24 +70,6 @@ def writing_operator(written: int, results: int) -> torch._ops.OpOverload:
     torch.library.register_fake(f"mirage_py::{name}", describe, lib=library)
     operator: torch._ops.OpOverload = getattr(torch.ops.mirage_py, name).default
     return operator
-
-
-def inputs_of_call(node: Node) -> list[Node]:
-    """The inputs of the region that a node of a graph calls, in order."""
-    *written, tensors, sizes, kinds, _ = node.args
-    given: Any = {"w": iter(written), "t": iter(tensors), "n": iter(sizes)}  # type: ignore[arg-type]
-    return [next(given[kind]) for kind in str(kinds).partition(_LATER)[0]]
-
-
-def with_later(node: Node, asked: Sequence[tuple[Node, tuple[int, ...]]]) -> None:
-    """Let a call of a region ask the L2 for parts of tensors: from a row to another one, and of
-    each row from a byte to another one.
-    """
-    *written, tensors, sizes, kinds, key = node.args
-    more = [tensor for tensor, _ in asked]
-    edges = [edge for _, four in asked for edge in four]
-    told = f"{kinds}{_LATER}{'tnnnn' * len(asked)}"
-    node.args = (*written, [*tensors, *more], [*sizes, *edges], told, key)  # type: ignore[misc]
 
 
 def calls_region(node: Node) -> bool:
@@ -128,8 +106,7 @@ def _known(key: str) -> RegionCall:
 def _call(
     tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
 ) -> list[torch.Tensor]:
-    call = _known(key)
-    return list(call(*_dealt(tensors, sizes, kinds), later=_later(tensors, sizes, kinds)))
+    return list(_known(key)(*_dealt(tensors, sizes, kinds)))
 
 
 def _describe(
@@ -148,13 +125,4 @@ def _dealt(
     waiting: dict[str, Iterator[Value]] = {
         "t": iter(tensors), "n": iter(sizes), "w": iter(written),
     }  # fmt: skip
-    return [next(waiting[kind]) for kind in kinds.partition(_LATER)[0]]
-
-
-def _later(tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str) -> list[Span]:
-    """What a call asks the L2 for."""
-    count = kinds.partition(_LATER)[2].count("t")
-    if not count:
-        return []
-    pairs = zip(tensors[-count:], zip(*[iter(sizes[-4 * count :])] * 4, strict=True), strict=True)
-    return [span_of(tensor, *edges) for tensor, edges in pairs]
+    return [next(waiting[kind]) for kind in kinds]

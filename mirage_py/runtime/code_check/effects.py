@@ -91,10 +91,7 @@ def _load(run: WarpRun, i: Instruction, mask: Any, merged: Any, may: bool) -> No
     if "param" in i.parts:
         address = run.address(i.operands[1], i)
         number, offset = divmod(address - PARAMETERS, 1 << 16)
-        memory = run.program.memory
-        value = memory.parameter(number) if not offset else UNKNOWN
-        if _bytes_of(i) == _WORD * len(targets):
-            value = memory.word(number)
+        value = run.program.memory.parameter(number) if not offset else UNKNOWN
     elif "local" not in i.parts:
         size = _bytes_of(i)
         address = run.address(i.operands[1], i)
@@ -144,8 +141,6 @@ def _whole(run: WarpRun, i: Instruction, mask: Any) -> None:
         raise UnsupportedError(f"line {i.line}: {i.opcode} by a part of a warp")
 
 
-# Bytes of a number of a parameter that is no address.
-_WORD = 4
 _ROWS = {"x4": 32, "x2": 16, "x1": 8}
 
 

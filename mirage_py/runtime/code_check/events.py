@@ -41,9 +41,7 @@ class UnsupportedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch: ``tensors`` gives bytes of each pointer parameter (0: unknown), by parameter;
-    ``maps`` the tensor map of others, ``words`` what each word of others is taken to be: any number
-    does, where it decides only how much the L2 is asked for. ``waits``: it starts before the
-    kernel in front has ended.
+    ``maps`` the tensor map of others. ``waits``: it starts before the kernel in front has ended.
     ``pads``: tiles have places that nobody uses, so nobody need write them. ``by_triton``: two
     fences of proxies are not asked for, which Triton leaves out everywhere (docs/emitted_code.md).
     """
@@ -57,7 +55,6 @@ class Launch:
     waits: bool = False
     pads: bool = False
     by_triton: bool = False
-    words: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

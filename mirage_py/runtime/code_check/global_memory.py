@@ -54,11 +54,6 @@ class GlobalMemory:
         """What a pointer parameter holds."""
         return number + 1 << _SHIFT if number + 1 in self.tensors else UNKNOWN
 
-    def word(self, number: int) -> Value:
-        """What each word of a parameter is taken to be."""
-        inside = number < len(self.parameters)
-        return self.launch.words.get(self.parameters[number], UNKNOWN) if inside else UNKNOWN
-
     def is_early(self, address: Value, mask: Any) -> bool:
         """Whether all of these addresses are of tensors that the kernel in front does not write."""
         numbers = np.unique(self.masked(address, mask) >> _SHIFT)

@@ -22,14 +22,13 @@ def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGr
     names = entry.parameters
     by_name = {t.name: t for t in kernel.pointers}
     constants = kernel.options.constants
-    last = len(names) - kernel.prefetches
     tensors = {
         name: _tensor(tensor, block, tensor.name in constants)
         for name, tensor in zip(names, kernel.pointers, strict=False)
     }
     maps = {
         name: Map(what.tensor, what.shape, what.box, by_name[what.tensor].dtype.bytes)
-        for name, what in zip(names[len(kernel.pointers) : last], kernel.tensor_maps, strict=True)
+        for name, what in zip(names[len(kernel.pointers) :], kernel.tensor_maps, strict=True)
     }
     return Launch(
         kernel.grid,
@@ -40,7 +39,6 @@ def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGr
         maps,
         kernel.uses_pdl,
         _pads(Tiling(program, block)),
-        words=dict.fromkeys(names[last:], 1),
     )
 
 

@@ -184,7 +184,6 @@ def _launch_text(
         f"threads {kernel.threads}",
         f"shared {kernel.smem_bytes}",
         f"races {int(finds_races)}",
-        f"prefetch {int(kernel.prefetches)}",
     ]
     for name, file in files.items():
         one = memory[name]

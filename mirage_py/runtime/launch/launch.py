@@ -23,7 +23,6 @@ from mirage_py.runtime.launch.input_check import (
 )
 from mirage_py.runtime.launch.launch_cuda import Places, cuda_launch
 from mirage_py.runtime.launch.launch_triton import arguments_of, triton_launcher
-from mirage_py.runtime.launch.prefetch import PrefetchArgument
 from mirage_py.runtime.launch.repeated_launch import empty, repeated, stream_function
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
@@ -52,8 +51,6 @@ class PlanRunner(CachedCalls):
         self.memory = (*program.inputs, *self.outputs, *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(self.memory)}
         self._launches: dict[int, tuple[Action, ...]] = {}
-        # What kernels with the launch option ask the L2 for.
-        self.prefetch = PrefetchArgument()
 
     def run_into(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Compute into ``outputs``, row-major tensors of the right shapes, types and device.
@@ -204,5 +201,5 @@ class PlanRunner(CachedCalls):
         pointers = [self._place[t.name] for t in step.pointers]
         mapped = [self._place[m.tensor] for m in step.tensor_maps]
         types = [self.memory[place].dtype for place in mapped]
-        places = Places(pointers, tuple(zip(mapped, types, strict=True)), self.prefetch)
+        places = Places(pointers, tuple(zip(mapped, types, strict=True)))
         return cuda_launch(step, 10 * major + minor, index, places)

@@ -14,7 +14,6 @@ from mirage_py.errors import CompileError
 from mirage_py.runtime.compile.compile_cuda import CudaSource, machine_code
 from mirage_py.runtime.launch.actions import Action
 from mirage_py.runtime.launch.cuda_driver import INVALID_CONTEXT, CudaDriver, cuda_driver
-from mirage_py.runtime.launch.prefetch import PrefetchArgument
 from mirage_py.runtime.launch.tensor_maps import TensorMaps
 from mirage_py.ugraph.ir.dtypes import DType
 
@@ -32,12 +31,11 @@ _PORTABLE_CLUSTER = 8
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where a kernel's arguments are among the tensors of a plan: ``pointers`` in order, and the
-    place and type of the tensor of each map; and what it asks the L2 for, if it does.
+    place and type of the tensor of each map.
     """
 
     pointers: Sequence[int]
     mapped: Sequence[tuple[int, DType]] = ()
-    prefetch: PrefetchArgument | None = None
 
 
 def cuda_launch(kernel: CudaKernel, capability: int, device: int, places: Places) -> Action:
@@ -63,21 +61,19 @@ def launcher(
     addresses = (ctypes.c_uint64 * max(1, count))()
     first = ctypes.addressof(addresses)
     # Where the driver finds each parameter; it copies them before its call returns.
-    parameters = (ctypes.c_void_p * (count + len(maps) + 1))()
+    parameters = (ctypes.c_void_p * max(1, count + len(maps)))()
     parameters[:count] = [first + 8 * n for n in range(count)]
-    if kernel.prefetches:
-        assert places.prefetch is not None
-        parameters[count + len(maps)] = places.prefetch.address
     shape = (kernel.grid, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes)
     where, early = ctypes.addressof(parameters), kernel.uses_pdl
     start = ConfiguredLaunch(driver, function, shape, where, uses_pdl=early)
     pack = struct.Struct(f"{count}Q").pack_into
+    pointers = tuple(places.pointers)
     # Threads share the buffers.
     lock = threading.Lock()
 
     def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
         with lock:
-            pack(addresses, 0, *[memory[p].data_ptr() for p in places.pointers])
+            pack(addresses, 0, *[memory[p].data_ptr() for p in pointers])
             for number, (known, place) in enumerate(maps, count):
                 parameters[number] = known.at(memory[place].data_ptr())
             status = start(stream)

@@ -56,15 +56,6 @@ class NextStart(StrEnum):
     STORES = "stores"
 
 
-class PrefetchPoint(StrEnum):
-    """Where a kernel asks the L2 for what later kernels read: in front of its wait for the kernel
-    before, or before its last stores, when all that it reads itself has arrived.
-    """
-
-    WAIT = "wait"
-    STORES = "stores"
-
-
 class Precision(StrEnum):
     """How matmuls of float32 are computed: by multiply-adds on CUDA cores, or on tensor cores with
     operands rounded to TF32, or with each operand as the sum of two numbers of TF32 (three

@@ -27,7 +27,6 @@ from mirage_py.ugraph.ir.launch_choices import (
     Option,
     OverlapMode,
     Precision,
-    PrefetchPoint,
     RescalingMode,
     StoreMode,
     Text,
@@ -98,13 +97,6 @@ class LaunchConfig:
         "before the kernel waits; with `next`",
         default="none",
         cost="nothing", capability=90,
-    ))  # fmt: skip
-    prefetch: PrefetchPoint | None = field(default=None, metadata=_about(
-        "prefetch", choice(PrefetchPoint), _CUDA,
-        "where the kernel asks the L2 for memory that later kernels read, which its launch names: "
-        "in front of the `wait` for the kernel before, or before its last `stores`",
-        default="nowhere",
-        cost="what the L2 holds may make way", capability=90,
     ))  # fmt: skip
     evict_first: tuple[str, ...] = field(default=(), metadata=_about(
         "evict:", NAMES, _BOTH,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.display import Displayed
-from mirage_py.ugraph.ir.launch_choices import NextStart, PrefetchPoint
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import listed
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -25,18 +25,13 @@ class Plan(Displayed):
 
 
 def chained(
-    plan: Plan,
-    following: NextStart = NextStart.STORES,
-    constants: Sequence[str] = (),
-    prefetch: PrefetchPoint | None = None,
+    plan: Plan, following: NextStart = NextStart.STORES, constants: Sequence[str] = ()
 ) -> Plan:
     """The plan for a place between other kernels that start early; nothing there writes its inputs
-    ``constants``. Its last kernel asks the L2 for what later ones read.
+    ``constants``.
     """
     told = tuple(sorted(constants))
     options = tuple(
         replace(o, early_start=True, next_start=following, constants=told) for o in plan.options
     )
-    if plan.backend == "cuda":
-        options = (*options[:-1], replace(options[-1], prefetch=prefetch))
     return replace(plan, options=options)

@@ -21,7 +21,7 @@ from mirage_py.runtime.code_check.ptx.ptx import Entry
 from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.ugraph.ir.launch_choices import NextStart, PrefetchPoint
+from mirage_py.ugraph.ir.launch_choices import NextStart
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan, chained
 
@@ -98,24 +98,6 @@ def test_the_code_of_a_chain_is_clean(backend: str) -> None:
     (found,) = check_plan(chained(rows(backend, 3), constants=["W"]), 90)
     assert found.clean, str(found)
     assert found.events > 8
-
-
-@pytest.mark.parametrize("point", PrefetchPoint)
-def test_what_later_kernels_read_is_asked_for(point: PrefetchPoint) -> None:
-    """The launch says what; of values it changes nothing."""
-    plan = chained(rows("cuda", 2), constants=["W"], prefetch=point)
-    (kernel,) = emit_kernels(plan)
-    assert kernel.prefetches  # type: ignore[union-attr]
-    before, after = body(kernel.source).split("prefetch_to_l2(")
-    is_late = point is PrefetchPoint.STORES
-    assert (WAIT["cuda"] in before) == ("for (int d_start" in before) == is_late
-    assert "Y + " in after
-    (found,) = check_plan(plan, 90)
-    assert found.clean, str(found)
-    arrays = random_inputs(plan.ugraph.program)
-    (asking,) = run_emulated(plan, arrays).values()
-    (alone,) = run_emulated(rows("cuda", 2), arrays).values()
-    np.testing.assert_array_equal(asking, alone)
 
 
 @pytest.mark.parametrize("place", ["before the last stores", "nowhere"])

@@ -19,7 +19,6 @@ from mirage_py.ugraph.ir.launch_choices import (
     NextStart,
     OverlapMode,
     Precision,
-    PrefetchPoint,
     RescalingMode,
     StoreMode,
 )
@@ -39,7 +38,6 @@ TEXTS = {
     "layouts": ("naive", "layouts", LayoutMode.NAIVE),
     "memory": ("off", "memory_reuse", False),
     "next": ("stores", "next_start", NextStart.STORES),
-    "prefetch": ("stores", "prefetch", PrefetchPoint.STORES),
     "order": ("longest", "block_order", BlockOrder.LONGEST),
     "overlap": ("across", "overlap", OverlapMode.ACROSS),
     "precision": ("tf32", "precision", Precision.TF32),

@@ -102,7 +102,6 @@ CALLS_90 = """
     wait_for_kernel_before(in);
     hide_origin(in);
     next_kernel_may_start();
-    prefetch_to_l2(later, 32);
     cluster_arrive();
     cluster_wait();
     f[0] += d[0] + *in_block(one, cluster_rank() ^ 1);
@@ -126,7 +125,7 @@ NVCC = shutil.which("nvcc")
 def kernel(capability: int) -> str:
     if capability == 80:
         return KERNEL.format(parameter="", calls=CALLS_80)
-    parameter = ", const __grid_constant__ TensorMap map, const __grid_constant__ Prefetch later"
+    parameter = ", const __grid_constant__ TensorMap map"
     return KERNEL.format(parameter=parameter, calls=CALLS_80 + CALLS_90)
 
 
