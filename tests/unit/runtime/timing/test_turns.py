@@ -1,5 +1,6 @@
 """One process after the other measures on a GPU, and each GPU has turns of its own."""
 
+import contextlib
 import fcntl
 import threading
 import time
@@ -70,22 +71,19 @@ def test_who_waits_is_next(gpu, tmp_path):
     waiting = threading.Thread(target=waits)
     with turns.turn():
         waiting.start()
-        for _ in range(2000):
-            if _is_locked(tmp_path / "gpu-0.next"):
-                break
-            time.sleep(0.001)
+        assert _becomes_locked(tmp_path / "gpu-0.next")
     with turns.turn():
         order.append("who asked again")
     waiting.join()
     assert order == ["who waited", "who asked again"]
 
 
-def _is_locked(path: Path) -> bool:
-    if not path.exists():
-        return False
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+def _becomes_locked(path: Path) -> bool:
+    for _ in range(2000):
+        time.sleep(0.001)
+        with contextlib.suppress(FileNotFoundError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
     return False
