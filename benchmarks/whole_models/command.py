@@ -29,7 +29,7 @@ from benchmarks.farm.farm import Farm, Job, Outcome
 from benchmarks.report.provenance import commit as commit_here
 from benchmarks.whole_models.document import Document
 from benchmarks.whole_models.phase import PEERS, first_start, measured_start
-from benchmarks.whole_models.row import CACHES, row_of
+from benchmarks.whole_models.row import CACHES, WHOLE, log_of, row_of
 from benchmarks.whole_models.table import row_line
 from benchmarks.whole_models.zoo import WHOLE_MODELS
 
@@ -110,8 +110,21 @@ def run_on_gpus(
             for key, task in sorted(asked.items(), key=lambda item: item[1]["batch"])
         ]
         left = farm.run(rows, deadline=deadline)
-    document.not_run = {job.key: "; ".join(["out of time", *farm.faults]) for job in left}
+    document.not_run = {
+        job.key: "; ".join(["out of time", *last_words(asked[job.key]), *farm.faults])
+        for job in left
+    }
     document.write()
+
+
+def last_words(task: Json) -> list[str]:
+    """What the log of a row ends with, and the race of its whole graph, if it came to that."""
+    log = log_of(task)
+    if log is None or not log.exists():
+        return []
+    lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines()]
+    raced = [line for line in lines[:-1] if WHOLE in line]
+    return [*raced[-1:], *lines[-1:]]
 
 
 def run_smoke(asked: dict[str, Json], document: Document) -> None:

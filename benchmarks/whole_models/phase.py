@@ -8,6 +8,7 @@ loads libraries and makes the model.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import sys
@@ -70,6 +71,14 @@ class Bench:
         asked = {n: self.task[n] for n in ("effort", "budget", "max_regions", "whole_graph")}
         return self.steps(backend=mirage_py, options=options | asked)
 
+    def exact_logits(self) -> torch.Tensor:
+        """Of the same step, in float32 by a model of float32 with the same weights and cache."""
+        module = copy.deepcopy(self.module).float()
+        function = step_function(module)
+        steps = Steps(self.model, self.module, self.config, self.task["batch"], function)
+        steps.to_float32()
+        return self.logits(steps)
+
     def started(self, steps: Steps) -> float:
         """Seconds to the first result; afterwards everything is captured."""
         begin = time.perf_counter()
@@ -124,6 +133,8 @@ def measured_start(task: Task) -> Json:
         candidates[name] = steps
     bench.started(candidates[EAGER])
     errors = _errors(bench, candidates)
+    exact = bench.exact_logits()
+    exact_errors = {n: _off(bench.logits(steps), exact) for n, steps in candidates.items()}
     times: Json = {}
     if task["device"] == "cuda":
         found = step_times(candidates, task["timing_s"])
@@ -136,6 +147,7 @@ def measured_start(task: Task) -> Json:
         "peers_start_s": start_s,
         "peers_failed": faults,
         "errors": errors,
+        "float32_errors": exact_errors,
         "times": times,
     }
 
@@ -161,9 +173,11 @@ def _start(bench: Bench) -> tuple[Steps, Json]:
 def _errors(bench: Bench, candidates: Mapping[str, Steps]) -> dict[str, float]:
     """How far logits are from those of eager: the largest difference over the largest logit."""
     wanted = bench.logits(candidates[EAGER])
-    scale = float(wanted.abs().max())
-    found = {n: bench.logits(steps) for n, steps in candidates.items() if n != EAGER}
-    return {name: float((logits - wanted).abs().max()) / scale for name, logits in found.items()}
+    return {n: _off(bench.logits(steps), wanted) for n, steps in candidates.items() if n != EAGER}
+
+
+def _off(logits: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((logits - wanted).abs().max() / wanted.abs().max())
 
 
 @contextmanager

@@ -30,7 +30,7 @@ Task = Mapping[str, Any]
 
 CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _TAIL = 1500
-_WHOLE = "whole graph: "
+WHOLE = "whole graph: "
 # An error may be so many times that of Inductor, or so large by itself: logits in bfloat16 that
 # are summed in another order differ by some roundings, eager's among them.
 _TIMES, _ALONE = 2.0, 0.03
@@ -78,8 +78,7 @@ def measure_here(task: Task) -> Json:
     answers: dict[str, Json] = {}
     fault = ""
     stages.enter("start")
-    logs = Path(task["logs"] or os.devnull)
-    log = logs / f"{task['model']}-b{task['batch']}.log" if task["logs"] else logs
+    log = log_of(task) or Path(os.devnull)
     try:
         with torch.no_grad(), log.open("w") as said, contextlib.redirect_stdout(said):
             answers["first_start"] = measured_start(task)
@@ -96,6 +95,12 @@ def measure_here(task: Task) -> Json:
     return {"row": row}
 
 
+def log_of(task: Task) -> Path | None:
+    """Where a row of one start is told about."""
+    name = f"{task['model']}-b{task['batch']}.log"
+    return Path(task["logs"]) / name if task["logs"] else None
+
+
 def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
     """The row from what the processes answered; ``faults`` say why it does not count."""
     first, second = answers.get("first_start", {}), answers.get("second_start", {})
@@ -105,6 +110,7 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
     peers = {name: time["us"] for name, time in times.items() if name != OURS}
     ours = times.get(OURS, {}).get("us")
     log = first.get("log", [])
+    exact = {n: float(f"{e:.3g}") for n, e in last.get("float32_errors", {}).items()}
     return {
         "workload": task["model"],
         "batch": task["batch"],
@@ -115,6 +121,8 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "peers_us": peers,
         "times": times,
         "errors": {name: float(f"{error:.3g}") for name, error in errors.items()},
+        # From logits in float32: eager's are off, too.
+        "float32_errors": exact,
         "regions": sum(_times_of(line) for line in log if _is_region(line)),
         "regions_served": sum(_times_of(line) for line in log if "; served by " in line),
         "first_start_s": first.get("seconds"),
@@ -126,13 +134,13 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "second_start": second.get("counts", {}),
         "inductor": {name: found.get("inductor", {}) for name, found in answers.items()},
         # The verdict between the whole graph with regions and Inductor's.
-        "whole": next((line for line in log if line.startswith(_WHOLE)), "").removeprefix(_WHOLE),
+        "whole": next((line for line in log if line.startswith(WHOLE)), "").removeprefix(WHOLE),
         "log": log,
-        "faults": [text for text in (fault, *_faults(second, errors)) if text],
+        "faults": [text for text in (fault, *_faults(second, errors, exact)) if text],
     }
 
 
-def _faults(second: Json, errors: Mapping[str, float]) -> list[str]:
+def _faults(second: Json, errors: Mapping[str, float], exact: Mapping[str, float]) -> list[str]:
     again = [f"{count} {kind}" for kind, count in second.get("counts", {}).items() if count]
     faults = [f"the second start did {', '.join(again)}"] if again else []
     ours = errors.get(OURS, 0.0)
@@ -140,6 +148,8 @@ def _faults(second: Json, errors: Mapping[str, float]) -> list[str]:
     # So that a NaN is a fault.
     if not ours <= max(_ALONE, _TIMES * max(rivals, default=0.0)):
         faults.append(f"logits are off by {ours:.2g} of the largest")
+    if not exact.get(OURS, 0.0) <= max(_ALONE, _TIMES * exact.get(EAGER, 0.0)):
+        faults.append(f"logits are off by {exact[OURS]:.2g} of the largest in float32")
     return faults
 
 

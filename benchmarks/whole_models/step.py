@@ -83,6 +83,15 @@ class Steps:
             weights -= embedding.numel() * embedding.element_size()
         return weights + sum(t.numel() * t.element_size() for t, _ in self._state)
 
+    def to_float32(self) -> None:
+        """From now on with inputs and a cache of float32, which hold the same numbers."""
+        self._inputs = tuple(_in_float32(value) for value in self._inputs)
+        self._state = []
+        for layer in getattr(self._inputs[-1], "layers", ()):
+            layer.keys, layer.values = layer.keys.float(), layer.values.float()
+            held = (layer.keys, layer.values, layer.cumulative_length)
+            self._state += [(tensor, tensor.clone()) for tensor in held]
+
     def rewind(self) -> None:
         """Back to the state that the prompt left; the tensors stay where they are."""
         for tensor, kept in self._state:
@@ -96,3 +105,8 @@ class Steps:
             layer.cumulative_length_int = length
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return self._function(*self._inputs)
+
+
+def _in_float32(value: Any) -> Any:
+    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.float() if is_real else value

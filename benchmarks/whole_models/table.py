@@ -45,6 +45,8 @@ def row_line(row: Row) -> str:
     times = {**row["peers_us"], "ours": row["ours_us"]}
     parts = [f"{name} {us:.0f} us" for name, us in times.items() if us is not None]
     parts += [f"error of {name} {error:.2g}" for name, error in row["errors"].items()]
+    exact = row.get("float32_errors", {})
+    parts += [f"{name} {error:.2g} off float32" for name, error in exact.items()]
     if row["ours_us"] and row.get("read_bytes"):
         share = row["read_bytes"] / row["ours_us"] / SHEET_BYTES_A_US
         parts.append(f"{100 * share:.0f} % of 4.8 TB/s")

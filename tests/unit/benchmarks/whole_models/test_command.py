@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def test_a_row():
         ({"counts": NONE | {"compiles": 3}}, "the second start did 3 compiles"),
         ({"errors": {"ours": 0.5, "compile_max_autotune": 0.01}}, "logits are off by 0.5"),
         ({"errors": {"ours": float("nan")}}, "logits are off by nan"),
+        ({"float32_errors": {"ours": 0.07, "eager": 0.02}}, "logits are off by 0.07"),
     ],
 )
 def test_what_makes_a_row_fail(changed: dict[str, Any], fault: str):
@@ -163,6 +165,35 @@ def test_every_rewind_gives_the_same_step(name: str):
         assert torch.equal(steps(), first)
     # Otherwise nothing would have to be rewound.
     assert not torch.equal(first, second)
+
+
+@torch.no_grad()
+def test_a_step_in_float32_has_the_prompt_of_the_model():
+    pytest.importorskip("transformers")
+    model = WHOLE_MODELS["gemma3"]
+    module, config = built(model, 2, "cpu", tiny=True)
+    module = module.to(torch.bfloat16)
+    steps = Steps(model, module, config, 2, step_function(module))
+    rounded = steps().float()
+    exactly = step_function(copy.deepcopy(module).float())
+    steps = Steps(model, module, config, 2, exactly)
+    steps.to_float32()
+    exact = steps()
+    assert exact.dtype is torch.float32
+    off = float((rounded - exact).abs().max() / exact.abs().max())
+    assert 1e-4 < off < 0.05
+    # What it writes goes to a cache of its own type, which can be put back.
+    steps.rewind()
+    assert torch.equal(steps(), exact)
+
+
+def test_what_ran_out_of_time_says_how_far_it_came(tmp_path: Path):
+    task = {**TASK, "logs": str(tmp_path)}
+    assert command.last_words(task) == []
+    log = f" 98.0 s  whole graph: {BENCHMARKED}\n 99.0 s  all of it by Inductor: 4.2 s\n"
+    (tmp_path / "llama8b-b16.log").write_text(log, encoding="utf-8")
+    assert command.last_words(task) == [line.strip() for line in log.splitlines()]
+    assert command.last_words(TASK | {"logs": None}) == []
 
 
 def test_the_smoke_run(tmp_path: Path):
