@@ -7,11 +7,13 @@ exponential. A group is one exponential, or several that are added to each other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.rewrite.degrees import (
     Degrees,
@@ -75,13 +77,35 @@ class ConflictError(Exception):
         self.can_join = can_join
 
 
+@dataclass(frozen=True, slots=True)
+class _ProgramFacts:
+    """What the families of a program have in common: ``numbers`` of its nodes, in ``table``; and of
+    its own exps whether all could be shifted, and the groups that could.
+    """
+
+    table: ValueNumbers
+    numbers: Sequence[int]
+    all_cancel: bool
+    cancelling: Sequence[int]
+
+
+@lru_cache(maxsize=16)
+def _program_facts(program: Program) -> _ProgramFacts:
+    table = ValueNumbers()
+    numbers = table.of(program.nodes)
+    exps = [n for n, node in enumerate(program.nodes) if node.op == "exp"]
+    cancelling = cancelling_exps(program.nodes, [o.node for o in program.outputs])
+    all_cancel = len(cancelling) == len(exps)
+    return _ProgramFacts(table, numbers, all_cancel, [numbers[n] for n in cancelling])
+
+
 class GroupAnalysis:
     """Finds the groups of one µGraph and their degrees."""
 
     def __init__(self, ugraph: UGraph) -> None:
         self.ugraph = ugraph
-        table = ValueNumbers()
-        self.numbers = _value_numbers(ugraph, table)
+        known = _program_facts(ugraph.program)
+        self.numbers = _value_numbers(ugraph, known.table.copy())
         self.exps = [
             {
                 n: numbers[n]
@@ -91,13 +115,8 @@ class GroupAnalysis:
             for k, numbers in zip(ugraph.kernels, self.numbers, strict=True)
         ]
         self.dims = self._dims_of_exps()
-        program = ugraph.program
-        self.program_numbers = numbers = table.of(program.nodes)
-        exps = [n for n, node in enumerate(program.nodes) if node.op == "exp"]
-        cancelling = cancelling_exps(program.nodes, [o.node for o in program.outputs])
-        # Exps of the program itself: whether all could be shifted, and the groups that could.
-        self.all_cancel = len(cancelling) == len(exps)
-        self.cancelling = [numbers[n] for n in cancelling]
+        self.program_numbers = known.numbers
+        self.all_cancel, self.cancelling = known.all_cancel, known.cancelling
         self._outputs = [o.tensor.name for o in ugraph.program.outputs]
         # Of the analysis at hand: the group of each exponential, and those in each intermediate.
         self._group_of: Mapping[int, int] = {}

@@ -63,7 +63,7 @@ class TypeScreen:
         What cannot be lowered or evaluated is for others to refuse, and what its indices keep large
         takes too long.
         """
-        key = _without_tiles(plan.ugraph)
+        key = formula_of(plan)
         if key not in self._known:
             try:
                 self._known[key] = self._fault(plan)
@@ -73,7 +73,7 @@ class TypeScreen:
 
     def known_doubt(self, plan: Plan) -> str:
         """The same, of what was asked about before; empty for all else."""
-        return self._known.get(_without_tiles(plan.ugraph), "")
+        return self._known.get(formula_of(plan), "")
 
     def _fault(self, plan: Plan) -> str:
         typed = _typed(plan)
@@ -140,8 +140,11 @@ def _side_by_side(program: Program, sizes: Mapping[str, int], sets: Sequence[Inp
     return _Sets(arrays, tuple(judged))
 
 
-def _without_tiles(ugraph: UGraph) -> Hashable:
-    """What says how the lowering types a µGraph: its tiles count for what tensor cores take."""
+def formula_of(plan: Plan) -> Hashable:
+    """What says how the lowering types a plan, and so what its kernels round: its tiles count for
+    what tensor cores take.
+    """
+    ugraph = plan.ugraph
     kernels: list[Hashable] = []
     for kernel in ugraph.kernels:
         if isinstance(kernel, BlockGraph):

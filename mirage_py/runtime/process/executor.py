@@ -8,15 +8,18 @@ and ``as_completed`` are Python's own.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from itertools import islice
 
+from mirage_py.errors import CompileError
 from mirage_py.runtime.process.worker_process import Reply, Task
 
 DEFAULT_MEMORY_BYTES = 8 << 30
@@ -68,6 +71,8 @@ class Executor(ABC):
         self._free: queue.LifoQueue[int] = queue.LifoQueue()
         for place in reversed(range(places)):
             self._free.put(place)
+        # Places that ``start`` has taken and not begun with.
+        self._to_start: deque[int] = deque()
 
     @abstractmethod
     def ask(self, place: int, task: Task, timeout_s: float) -> Reply:
@@ -89,7 +94,7 @@ class Executor(ABC):
         future: Future[Reply] = Future()
 
         def serve() -> None:
-            place = self._free.get()
+            place = self._place()
             if not future.set_running_or_notify_cancel():
                 self._free.put(place)
                 return
@@ -105,6 +110,42 @@ class Executor(ABC):
 
         threading.Thread(target=serve, daemon=True).start()
         return future
+
+    def start(self, task: Task, at_once: int) -> None:
+        """Start the workers of a new pool with a task, so many at a time: sixteen processes that
+        start together keep a machine busy for seconds, and what runs beside them waits. Where other
+        tasks come before that, the rest start with those.
+        """
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._to_start.append(self._free.get_nowait())
+        for _ in range(min(at_once, len(self._to_start))):
+            threading.Thread(target=self._start_next, args=(task,), daemon=True).start()
+
+    def _place(self) -> int:
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            try:
+                return self._to_start.popleft()
+            except IndexError:
+                return self._free.get()
+
+    def _start_next(self, task: Task) -> None:
+        while True:
+            try:
+                place = self._to_start.popleft()
+            except IndexError:
+                return
+            # One that does not start is told of by the first task that needs it.
+            with contextlib.suppress(CompileError):
+                self.ask(place, task, self.timeout_s)
+            self._free.put(place)
+
+    def _start_no_more(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._free.put(self._to_start.popleft())
 
     def cancel(self, futures: Iterable[Future[Reply]]) -> None:
         """Begin none of these any more, and stop all workers of those that run."""

@@ -17,6 +17,8 @@ from mirage_py.runtime.process.worker_process import Task
 
 # Seconds without a tuning after which they end.
 IDLE_S = 60.0
+# Workers that start at the same time, beside a search.
+_AT_ONCE = 3
 
 
 class WarmWorkers:
@@ -47,9 +49,7 @@ class WarmWorkers:
             self._idle_s = idle_s
             if is_new:
                 pool = make()
-                for _ in range(pool.places):
-                    # One that does not start is told of by the first task that needs it.
-                    pool.submit(first or NOTHING)
+                pool.start(first or NOTHING, _AT_ONCE)
                 self._store(key, pool)
 
     def take(self, key: Hashable) -> Executor | None:

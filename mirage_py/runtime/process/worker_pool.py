@@ -39,6 +39,7 @@ class WorkerPool(Executor):
             worker.interrupt()
 
     def close(self) -> None:
+        self._start_no_more()
         if self._standby is not None:
             self._standby.close()
         for worker in self._workers:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.base.layouts import laid_out
+from mirage_py.runtime.cpu.type_screen import formula_of
 from mirage_py.runtime.eager.compiled import EAGER
 from mirage_py.runtime.eager.writing import WritingFunction, timed_form
 from mirage_py.runtime.launch.launch import PlanRunner
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 _REPS = (9, 31)
 _SURVIVORS = 4  # one in four goes on after the first round, but not more than so many
 _MOST_SURVIVORS = 20
+# Plans of one formula that are checked when it is late: rounding spoils all of them, or none.
+_OF_A_FORMULA = 3
+
+
+_FAR = Code.TOO_FAR, Code.WORSE_THAN_EAGER
 
 
 class FinalBenchmark:
@@ -70,6 +77,8 @@ class FinalBenchmark:
         self._progress = progress
         self._stages = stages
         self._runners: dict[str, PlanRunner] = {}
+        # By formula, how many plans had results that are too far off.
+        self._refused: Counter[Hashable] = Counter()
 
     def run(self, tried: Sequence[Candidate], top_k: int) -> bool:
         """Time those that a first timing has put in order; whether Ctrl-C came in between.
@@ -122,6 +131,9 @@ class FinalBenchmark:
         Raises LostGpuError.
         """
         inputs = self._check.store.inputs(RANDOM, self._device)
+        # When it is late, what is left after others were refused was in no round.
+        if self._function(candidate) is None:
+            return False
         with self._named([candidate]):
             try:
                 outputs = self._runners[candidate.name].run_poisoned(*inputs)
@@ -186,18 +198,37 @@ class FinalBenchmark:
         return finalists
 
     def _proven(self, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-        """The fastest ``count`` that pass the other input sets too; wrong ones are replaced."""
+        """The fastest ``count`` that pass the other input sets too; wrong ones are replaced, by
+        plans of another formula where there are any.
+        """
         waiting = fastest(candidates, len(candidates))
         proven: list[Candidate] = []
         while waiting and len(proven) < count and not (proven and self._is_late()):
+            waiting.sort(key=self._times_refused)
+            if self._is_late() and self._times_refused(waiting[0]) >= _OF_A_FORMULA:
+                self._drop(waiting)
+                break
             batch = waiting[: 1 if self._is_late() else count - len(proven)]
             waiting = waiting[len(batch) :]
             self._progress(f"checking {len(batch)} finalists on adversarial inputs")
             plans = [c.plan for c in batch if c.plan is not None]
             for candidate, evidence in zip(batch, self._check.remaining(plans), strict=True):
                 candidate.prove(evidence)
+                is_far = candidate.reason is not None and candidate.reason.code in _FAR
+                if is_far and candidate.plan is not None:
+                    self._refused[formula_of(candidate.plan)] += 1
             proven += [c for c in batch if c.proven]
         return proven
+
+    def _times_refused(self, candidate: Candidate) -> int:
+        """How many plans that differ from this one in tiles alone were too far off."""
+        return self._refused[formula_of(candidate.plan)] if candidate.plan else 0
+
+    def _drop(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            number = self._times_refused(candidate)
+            words = f"it is late, and {number} plans of the same formula were too far off"
+            candidate.reason = reason(Code.NOT_BEGUN, words)
 
     def _round(self, candidates: Sequence[Candidate], reps: int) -> None:
         candidates = [c for c in candidates if c.alive]

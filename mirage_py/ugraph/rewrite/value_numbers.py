@@ -19,6 +19,10 @@ from mirage_py.ugraph.operators import STATE, operator
 _Dims = tuple[str, ...]
 _Formula = tuple[str, object, tuple[int, ...]]
 
+_ONE = Fraction(1)
+# Operators whose result is a product of powers of their operands.
+_MULTIPLIES = frozenset(("mul", "div", "square", "neg"))
+
 
 @dataclass(frozen=True, slots=True)
 class _Product:
@@ -32,7 +36,10 @@ class _Product:
         powers = dict(self.powers)
         for atom, power in other.powers.items():
             powers[atom] = powers.get(atom, 0) + exponent * power
-        return _Product(self.constant * other.constant**exponent, powers)
+        constant = self.constant
+        if other.constant != _ONE:
+            constant = constant * other.constant if exponent == 1 else constant / other.constant
+        return _Product(constant, powers)
 
 
 class ValueNumbers:
@@ -46,6 +53,16 @@ class ValueNumbers:
         self._sums: dict[int, tuple[_Dims, int]] = {}
         # What one iteration sees of a reduction -> the whole of it.
         self._whole: dict[int, int] = {}
+
+    def copy(self) -> ValueNumbers:
+        """A table that knows the same formulas, to go on with."""
+        other = ValueNumbers()
+        other._numbers.update(self._numbers)
+        other._dims.extend(self._dims)
+        other._products.update(self._products)
+        other._sums.update(self._sums)
+        other._whole.update(self._whole)
+        return other
 
     def of(
         self,
@@ -90,16 +107,16 @@ class ValueNumbers:
         """The value as a product, if it is one."""
         if node.op == "const" and isinstance(node.attr, float) and isfinite(node.attr):
             return _Product(Fraction(repr(node.attr)), {})
-        factors = [self._product(a) for a in args]
+        if node.op not in _MULTIPLIES:
+            return None
+        first, last = self._product(args[0]), self._product(args[-1])
         if node.op == "mul":
-            return factors[0].times(factors[1])
-        if node.op == "div" and factors[1].constant:
-            return factors[0].times(factors[1], -1)
+            return first.times(last)
+        if node.op == "div":
+            return first.times(last, -1) if last.constant else None
         if node.op == "square":
-            return factors[0].times(factors[0])
-        if node.op == "neg":
-            return factors[0].times(_Product(Fraction(-1), {}))
-        return None
+            return first.times(first)
+        return _Product(-first.constant, first.powers)
 
     def _reduced(self, node: Node, args: tuple[int, ...]) -> int:
         if node.op == "max":
@@ -112,7 +129,7 @@ class ValueNumbers:
         for atom, power in product.powers.items():
             varies = any(d in node.reduced for d in self._dims[atom])
             (inside if varies else outside)[atom] = power
-        value = self._of_product(_Product(Fraction(1), inside))
+        value = self._of_product(_Product(_ONE, inside))
         dims = tuple(sorted(node.reduced))
         if value in self._sums:
             inner, value = self._sums[value]
@@ -136,11 +153,11 @@ class ValueNumbers:
         return self._of_product(_Product(product.constant, others).times(whole))
 
     def _product(self, number: int) -> _Product:
-        return self._products.get(number, _Product(Fraction(1), {number: 1}))
+        return self._products.get(number) or _Product(_ONE, {number: 1})
 
     def _of_product(self, product: _Product) -> int:
         powers = tuple(sorted((atom, power) for atom, power in product.powers.items() if power))
-        if product.constant == 1 and len(powers) == 1 and powers[0][1] == 1:
+        if product.constant == _ONE and len(powers) == 1 and powers[0][1] == 1:
             return powers[0][0]
         atoms = tuple(atom for atom, _ in powers)
         attr = (product.constant, tuple(power for _, power in powers))

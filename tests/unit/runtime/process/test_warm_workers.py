@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
+
+import pytest
 
 from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.worker_process import Reply
 
 
 class Pool:
@@ -23,6 +27,10 @@ class Pool:
     def closed(self) -> bool:
         return self.ended.is_set()
 
+    def start(self, task: Any, at_once: int) -> None:
+        assert at_once < self.places + 1
+        self.tasks.append([task] * self.places)
+
     def submit(self, task: Any) -> None:
         self.tasks.append(task)
 
@@ -35,10 +43,10 @@ def test_the_next_one_takes_what_was_given_back():
     kept.keep(3, lambda: pool, first={"service": "ready"})
     taken = kept.take(3)
     assert taken is pool
-    assert pool.tasks == [{"service": "ready"}] * 3
+    assert pool.tasks.pop(0) == [{"service": "ready"}] * 3
     assert kept.take(3) is None
     kept.give(3, pool, {"service": "forget"})
-    assert pool.tasks[3:] == [{"service": "forget"}] * 3
+    assert pool.tasks == [{"service": "forget"}] * 3
     assert kept.take(2) is None
     assert kept.take(3) is pool
     assert not pool.closed
@@ -84,3 +92,25 @@ def test_workers_serve_as_soon_as_they_have_started():
         assert pool._workers[0].is_running
     finally:
         pool.close()
+
+
+def test_workers_start_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    pool = WorkerPool(5, WorkerKind(timeout_s=300.0, imports=()))
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+    go_on = threading.Semaphore(0)
+
+    def ask(place: int, task: Any, timeout_s: float) -> Reply:
+        begun.put(place)
+        go_on.acquire()
+        return Reply("done", place)
+
+    monkeypatch.setattr(pool, "ask", ask)
+    pool.start({}, 2)
+    assert {begun.get(), begun.get()} == {0, 1}
+    task = pool.submit({})  # which waits for none of them
+    assert begun.get() == 2
+    go_on.release(2)
+    assert begun.get() in (3, 4)  # as soon as one is ready
+    pool.close()
+    go_on.release(10)
+    assert task.result(300.0).done

@@ -67,3 +67,12 @@ def test_what_a_loop_gathers_is_the_value() -> None:
     parts = [n for n, node in enumerate(block.nodes) if node.op == "sum"]
     gathered = [n for n, node in enumerate(block.nodes) if node.op == "accum_sum"]
     assert found[parts[0]] != found[gathered[0]]
+
+
+def test_a_copy_knows_the_same_formulas_and_goes_on_by_itself() -> None:
+    table = ValueNumbers()
+    known = result(table, "sum[c](X[t, c] * K[s, c])")
+    copy = table.copy()
+    assert result(copy, "sum[c](K[s, c] * X[t, c])") == known
+    more = result(copy, "exp(X[t, 1] + V[s])")
+    assert result(table, "exp(X[t, 1] + V[s])") == more
