@@ -24,7 +24,7 @@ from mirage_py.ugraph.ir.dtypes import F64, DType
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.first_stage import first_stage
-from mirage_py.verify.evaluate.windows import LEAST_WINDOWS, MAX_ELEMENTS, least_cost
+from mirage_py.verify.evaluate.windows import LEAST_WINDOWS, MAX_ELEMENTS, least_cost, total_work
 from mirage_py.verify.numerical_check.numerical_check import Reference
 from mirage_py.verify.numerical_check.places import Places
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
@@ -37,17 +37,22 @@ _MOST_KEPT = 1 << 22
 _ENDS = 1 << 16
 # Neighbours, among which eager's error is measured.
 _NEIGHBOURS = 128
-# Of the work that a reference may take, what its first windows may.
-_SHARE = 0.5
+# Of the work that a reference may take, what its first windows may; and what a first stage may, of
+# which no set leaves anything out.
+_SHARE, _STAGE_SHARE = 0.5, 1 / 16
 
 
 def needs_device(program: Program, max_work: float) -> bool:
-    """Whether the least that the host would have to evaluate takes more than half of ``max_work``,
-    or arrays that are too large, and torch has the program.
+    """Whether the least that the host would have to evaluate takes too much of ``max_work``, or
+    arrays that are too large, and torch has the program.
     """
     safe = add_safe_shifts(logs_apart(program))
-    work, elements = least_cost(first_stage(safe) or safe)
-    if LEAST_WINDOWS * work <= _SHARE * max_work and elements <= 2 * MAX_ELEMENTS:
+    stage = first_stage(safe)
+    work, elements = least_cost(stage or safe)
+    few = LEAST_WINDOWS * work <= _SHARE * max_work
+    if stage is not None:
+        few = total_work(stage) <= _STAGE_SHARE * max_work
+    if few and elements <= 2 * MAX_ELEMENTS:
         return False
     try:
         eager_source(in_float64(program))

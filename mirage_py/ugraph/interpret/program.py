@@ -139,9 +139,7 @@ def _evaluate(
     for node in reversed(range(len(program.nodes))):
         for task in asked[node]:
             needs = () if node in overrides else program.nodes[node].args
-            # What is read at other indices is needed whole.
-            along = () if program.nodes[node].op == "read" else task[1]
-            operands[task] = [(a, _restricted(program, a, along)) for a in needs]
+            operands[task] = [(a, _needed(program, node, a, task[1])) for a in needs]
             for need in operands[task]:
                 uses[need] += 1
                 asked[need[0]][need] = None
@@ -154,12 +152,26 @@ def _evaluate(
             values[task] = overrides[node]
             continue
         step = node_step(program.nodes, node, inputs, program.sizes, meaning)
-        values[task] = step([values[t] for t in operands[task]], frames[restricted])
+        frame = frames[restricted]
+        if program.nodes[node].op == "read":
+            # Of what it reads those points are all there is.
+            ((_, along),) = operands[task]
+            frame = frame.moved({d: range(len(spans[d])) for d in along})
+        values[task] = step([values[t] for t in operands[task]], frame)
         for used in operands[task]:
             uses[used] -= 1
             if not uses[used]:
                 del values[used]
     return values
+
+
+def _needed(program: Program, node: int, operand: int, dims: tuple[str, ...]) -> tuple[str, ...]:
+    """The dimensions along which a node at some points of ``dims`` needs an operand there only."""
+    found = _restricted(program, operand, dims)
+    if program.nodes[node].op != "read":
+        return found
+    in_place = program.nodes[node].in_place(program.nodes[operand].dims)
+    return tuple(d for d in found if d in in_place)
 
 
 def _restricted(program: Program, node: int, dims: tuple[str, ...]) -> tuple[str, ...]:

@@ -94,10 +94,18 @@ def _leaf(
 def _read(
     nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], meaning: Meaning[A]
 ) -> Step[A]:
-    """The operand, whole, is a tensor with an axis for each of its dimensions."""
-    shape = [sizes[d] for d in nodes[node.args[0]].dims]
+    """The operand is a tensor with an axis for each of its dimensions: all of it, or what there is
+    at the points of dimensions that are read in place, which the frame counts from 0.
+    """
+    dims = nodes[node.args[0]].dims
     window: Window[A] = Window(node.access.index, tuple(sizes), meaning)
-    return lambda args, frame: window.read(meaning.reshape(args[0], shape), frame)
+
+    def read(args: Sequence[A], frame: Frame) -> A:
+        there = meaning.shape(args[0])
+        shape = [there[place] for place in frame.axes(dims)]
+        return window.read(meaning.reshape(args[0], shape), frame)
+
+    return read
 
 
 def _numbers(expr: IndexExpr, frame: Frame, meaning: Meaning[A]) -> A:

@@ -68,6 +68,14 @@ class Node:
         assert isinstance(self.attr, tuple)
         return tuple(str(d) for d in self.attr)
 
+    def in_place(self, source: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the dimensions of what a ``read`` reads those that it reads at their own positions,
+        and no others by them: for some of these it needs no more than those.
+        """
+        index = self.access.index
+        own = (d for d, e in zip(source, index, strict=True) if e.is_dim and e.name == d)
+        return tuple(d for d in own if sum(d in e.dims() for e in index) == 1)
+
     @property
     def degrees(self) -> tuple[int, ...]:
         """How often each running maximum of an accum_rescaled enters as a factor."""

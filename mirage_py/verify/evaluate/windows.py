@@ -84,6 +84,11 @@ def least_cost(program: Program) -> tuple[float, int]:
     return work, peak_elements(program, extents)
 
 
+def total_work(program: Program) -> float:
+    """Element operations of all windows that cover the outputs."""
+    return _total_work(program, _window_extents(program, MAX_ELEMENTS))
+
+
 def _new_positions_first(sizes: Mapping[str, int], given: Sequence[Window]) -> list[Window]:
     """Each window once, the first two first; then those that have positions in a tile which none
     before them has, small tiles first.

@@ -66,9 +66,10 @@ def _evaluations(
         node = program.nodes[position]
         for task in tasks[position]:
             yield node, {d: points[d] if d in task else size for d, size in program.sizes.items()}
-            # What is read at other indices is needed whole.
-            along = () if node.op == "read" else task
             for a in node.args:
+                along = task
+                if node.op == "read":
+                    along = tuple(d for d in node.in_place(program.nodes[a].dims) if d in task)
                 tasks[a][_restricted(program, a, along)] = None
 
 

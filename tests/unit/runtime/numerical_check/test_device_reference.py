@@ -27,6 +27,10 @@ def test_what_needs_gigabytes_for_one_element_is_left_to_the_device():
     large = parse(NORM.replace("B = 64, D = 512", "B = 8192, D = 8192"))
     assert needs_device(large, MAX_REFERENCE_WORK)
     assert not needs_device(parse(NORM), MAX_REFERENCE_WORK)
+    # Of a loss of all rows no part can be left out.
+    loss = "N = {}, V = 32000\nX[N, V] : bf16\nL[0] = sum[n](log(sum[v](exp(X[n, v]))))"
+    assert needs_device(parse(loss.format(4096)), MAX_REFERENCE_WORK)
+    assert not needs_device(parse(loss.format(64)), MAX_REFERENCE_WORK)
     # However large, an elementwise function is evaluated where it is compared.
     sized = parse("B = 65536, D = 65536\nX[B, D] : bf16\nY[b, d] = exp(X[b, d])")
     assert not needs_device(sized, MAX_REFERENCE_WORK)

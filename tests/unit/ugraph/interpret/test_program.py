@@ -72,6 +72,41 @@ def test_points_of_a_reduced_dimension_of_the_output():
     assert np.array_equal(whole[sample.elements], sample.values)
 
 
+def test_at_points_a_read_needs_those_of_dimensions_in_place_and_others_whole():
+    program = parse_program(
+        """
+        program p
+        dim b = 5
+        dim s = 6
+        dim k = 3
+        input X[5, 6] : f32
+        output Y[5, 3] : f32
+        output Z[5, 6] : f32
+        %0 = load X[b, s]
+        %1 = square %0
+        %2 = read %1[b, k * 2]
+        %3 = read %1[4 - b, s]
+        %4 = sub %3, %0
+        return Y[b, k] = %2
+        return Z[b, s] = %4
+        """
+    )
+    inputs = samples.float_inputs(program)
+    whole = evaluate_program(program, inputs, FloatMeaning())
+    asked: list[tuple[int, ...]] = []
+
+    class Counted(FloatMeaning):
+        def apply(self, op, attr, args):
+            asked.append(args[0].shape)
+            return super().apply(op, attr, args)
+
+    for at in ((1, 3), np.array([4, 1])):
+        for name, sample in evaluate_at(program, inputs, Counted(), {"b": at}).items():
+            assert np.array_equal(whole[name][sample.elements], sample.values), name
+    assert asked.count((2, 6, 1)) == 4
+    assert asked.count((5, 6, 1)) == 2
+
+
 @pytest.mark.parametrize("where", [(0, 8), (3, 3), (-1, 2)])
 def test_points_outside(where):
     program = samples.ugraph("softmax").program
