@@ -17,7 +17,7 @@ import mirage_py
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.networks import exported_graph, rewriting
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.search.networks.substitution import Substitution
 from mirage_py.targets import target
@@ -250,3 +250,30 @@ def test_a_race_has_the_rewritten_graph_without_freezing_too(
         "raced: rewritten 5.0 us, as it was 7.0 us; 9.0 us with freezing"
     )
     assert race(module, module, exported, [], {"freezing": False}).winner == exported_graph.TORCH
+
+
+def test_a_race_in_cuda_graphs_has_branches_side_by_side(
+    frozen: mirage_py.OptimizedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = torch.export.export(nn.Sequential(nn.Linear(8, 4)), (X,))
+    times = {"ours": 9.0, "torch": 8.0, exported_graph._BRANCHES: 6.0}
+    monkeypatch.setattr(exported_graph, "timed", lambda given, *_: {n: times[n] for n in given})
+    monkeypatch.setattr(exported_graph, "device_and_clock", lambda _leaves: (0, None))
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: contextlib.nullcontext())
+    options = {"freezing": False, "triton.cudagraphs": True}
+    module: Any = program.module()
+
+    def captured(_module: Any, _inputs: Any) -> Any:
+        if times["ours"] < 9.0:
+            raise UnsupportedError("a CUDA graph of a network", why="it waits")
+        return module
+
+    monkeypatch.setattr(exported_graph, "captured_branches", captured)
+    verdict = exported_graph._race(module, module, program, [X], options)
+    assert verdict.words.endswith(
+        "6.0 us, as it was 8.0 us; by captured(), 9.0 us by torch.compile"
+    )
+    assert frozen.captured(X) is module
+    times["ours"] = 7.0
+    verdict = exported_graph._race(module, module, program, [X], options)
+    assert verdict.words == "raced: rewritten 7.0 us, as it was 8.0 us"
