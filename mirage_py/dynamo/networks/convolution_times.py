@@ -86,6 +86,8 @@ def convolution_times(
         for spec, tiles in wanted.items():
             known[_key(spec)] = _timed(spec, tiles, target, index)
     if missing:
+        # Other processes have timed convolutions meanwhile.
+        known = _read(path) | known
         with contextlib.suppress(OSError):
             content = {key: asdict(row) for key, row in known.items()}
             write_text(path, json.dumps(content, indent=0) + "\n")
