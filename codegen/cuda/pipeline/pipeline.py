@@ -281,12 +281,12 @@ class Pipeline:
             # A group without copies in each iteration: the one to wait for is as many back in all.
             out.line(f"cp_async_wait<{depth - 1}>();")
             self._publish(list(self._rings))
-            out.barrier("this stage's tiles have arrived")
+            self._meet("this stage's tiles have arrived")
             out.line("cp_async_commit();")
         else:
             out.line(f"cp_async_wait<{depth - 2}>();")
             self._publish(list(self._rings))
-            out.barrier("this stage's tiles have arrived, those of the stage before are read")
+            self._meet("this stage's tiles have arrived, those of the stage before are read")
             ahead = f"{start} + {(depth - 1) * tile}"
             stage = f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"
             out.line(f"if ({ahead} < {stop}) {copy}({ahead}, {stage});")
@@ -304,15 +304,22 @@ class Pipeline:
                 private = self.private[load]
                 out.hold(load, self.copies.read_private(load, private, self.tile_at(load)))
 
+    def _meet(self, reason: str) -> None:
+        """All who copy tiles for one another; a warp at the least, whose lanes may have parted."""
+        if all(n in self.private or n in self.plan.warp_tiles for n in self._rings):
+            self.out.line(f"__syncwarp();  // {reason}")
+        else:
+            self.out.barrier(reason)
+
     def end_loop(self, section: int) -> None:
         """After the last iteration of a loop, whose early matmuls are done."""
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration."""
         out, depth = self.out, self.depths[section]
-        if not self._rings:
-            if has_exchanged:
-                out.barrier("what threads have exchanged is read")
-        elif depth > 1:
+        is_alone = all(n in self.private or n in self.plan.warp_tiles for n in self._rings)
+        if has_exchanged and is_alone:
+            out.barrier("what threads have exchanged is read")
+        if self._rings and depth > 1:
             out.line(f"{self._stage} = {self._stage} == {depth - 1} ? 0 : {self._stage} + 1;")
         self._now = {}

@@ -19,6 +19,7 @@ from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.layout.mma_partitioning import beside_codes
 from mirage_py.codegen.cuda.layout.staging import Staged, received_loads, staged_bytes, staged_loads
+from mirage_py.codegen.cuda.layout.warp_tiles import warp_tiles
 from mirage_py.codegen.cuda.plan.operand_sources import (
     OperandSources,
     branching_loops,
@@ -44,6 +45,7 @@ from mirage_py.codegen.cuda.schedule.chained_accumulation import (
 from mirage_py.codegen.cuda.schedule.section_order import section_phases
 from mirage_py.codegen.cuda.schedule.warp_shifts import own_shifts
 from mirage_py.codegen.cuda.text.c_text import C_TYPES
+from mirage_py.codegen.cuda.text.layout import Bit
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.dependent_launch import LaunchOrder
 from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange, unmasked_range
@@ -64,8 +66,9 @@ class KernelPlan:
     with a loop; ``live``: what of its loop each section visits. ``staged``: the loads that go
     through shared memory, ``received`` those among them that other blocks of the cluster send, and
     ``row_reductions`` those that producer warps compute. ``private``: the loads that each thread
-    copies to shared memory for itself. ``overwritten``: matmuls by wgmma whose
-    left operand is copied in each iteration. ``phases``: the nodes of each section, from barrier to
+    copies to shared memory for itself, ``warp_tiles`` those of which each warp copies what it
+    reads, with the bits of the warp's number. ``overwritten``: matmuls by wgmma whose left operand
+    is copied in each iteration. ``phases``: the nodes of each section, from barrier to
     barrier. ``promotions``: by the first node of a phase, its matmul in slices.
     """
 
@@ -78,6 +81,7 @@ class KernelPlan:
     staged: Mapping[int, Staged]
     received: Mapping[int, Staged]
     private: Mapping[int, PrivateTile]
+    warp_tiles: Mapping[int, tuple[Bit, ...]]
     row_reductions: Mapping[int, RowReduction]
     layouts: Layouts
     pipeline: PipelinePlan
@@ -202,6 +206,7 @@ def plan_kernel(
         staged=staged,
         received=received,
         private=private,
+        warp_tiles={} if by_tma else warp_tiles(facts, layouts, staged, private),
         row_reductions=rows,
         layouts=layouts,
         pipeline=pipeline,

@@ -10,6 +10,7 @@ from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.code_operands import PrivateTile
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
+from mirage_py.codegen.cuda.layout.warp_tiles import copied_by_warps
 from mirage_py.codegen.cuda.text.c_text import C_TYPES, added, index_text, predicate_text
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy
@@ -153,6 +154,8 @@ class Copies:
         out, facts = self.out, self.facts
         node = facts.block.nodes[staged.load]
         layout = copied(staged.tile.bits, staged.vector, out.warp_bits)
+        if own := out.plan.warp_tiles.get(staged.load):
+            layout = copied_by_warps(staged, own)
         only = is_only_copy(layout)
         with out.only(only), out.unrolled("i", layout.register_count) as i:
             layouts = {i: layout}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_plans import cuda_plan, kernel_of
+from cuda_plans import cuda_plan, kernel_of, planned
 from naive import naive_plan
 
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
@@ -218,6 +218,20 @@ def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: st
     # The distance of a thread's copies is a constant, and no part of an address.
     assert "W + ((n_start + n_at) * " in source
     assert_exact(plan)
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+def test_warps_that_share_out_the_inner_positions_wait_for_no_other():
+    program, kernel = LOOPS["nibbles"]
+    program, kernel = program.replace("J = 384", "J = 1024"), kernel.replace("j by 128", "j by 256")
+    plan = cuda_plan(program, kernel, 3, axes="reversed")
+    assert [*planned(plan).warp_tiles.values()] == [(("j_", 6), ("j_", 7))]
+    loop = kernel_of(plan).source.split("int stage = 0;")[1].split("stage = stage ==")[0]
+    assert "__syncwarp();" in loop
+    assert "__syncthreads();" not in loop
+    assert_exact(plan)
+    # Two of four warps multiply the same rows: they copy them for one another.
+    assert not planned(cuda_plan(*LOOPS["nibbles"], 3, axes="reversed")).warp_tiles
 
 
 def assert_exact(plan: Plan) -> None:
