@@ -331,6 +331,7 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
             seed=request.seed,
             limits=replace(limits, max_kernels=max_kernels),
             deadline=searched_by,
+            in_vain_by=time_budget.in_vain_by(),
             should_stop=request.should_stop,
             journal=kept_in,
             runner=pool,

@@ -81,6 +81,7 @@ def search(
     seed: int = 0,
     limits: SearchLimits | None = None,
     deadline: float | None = None,
+    in_vain_by: float | None = None,
     should_stop: Stop = lambda: False,
     journal: Path | None = None,
     runner: Runner = run_here,
@@ -88,8 +89,9 @@ def search(
     """All families found, none if there are none. The same seed gives the same result everywhere.
 
     Where ``deadline`` (of time.monotonic) passes or ``should_stop`` says so, what has been found so
-    far is returned. What ``journal`` holds is not searched again, and what is finished is added to
-    it. ``runner`` runs the jobs, in this process or in others: the result is the same.
+    far is returned; as long as that is nothing, ``in_vain_by`` is the deadline. What ``journal``
+    holds is not searched again, and what is finished is added to it. ``runner`` runs the jobs, in
+    this process or in others: the result is the same.
 
     A program that has no abstract form or no value in a field gives no family and a reason. Raises
     InputError for a journal that is another search's or cannot be written.
@@ -100,8 +102,14 @@ def search(
     book = Journal(journal, setting) if journal is not None else None
     outcomes: dict[Job, Outcome] = dict(book.known) if book is not None else {}
 
+    by = None if deadline is None else max(deadline, in_vain_by or deadline)
+
     def stop() -> bool:
-        return should_stop() or (deadline is not None and time.monotonic() >= deadline)
+        if should_stop():
+            return True
+        has_found = any(outcome.families for outcome in outcomes.values())
+        until = deadline if has_found else by
+        return until is not None and time.monotonic() >= until
 
     def done(job: Job, outcome: Outcome) -> None:
         outcomes[job] = outcome
@@ -111,7 +119,7 @@ def search(
     left = [job for job in jobs if job not in outcomes]
     if left:
         with rarely_collecting():
-            runner(setting, left, stop=stop, deadline=deadline, done=done)
+            runner(setting, left, stop=stop, deadline=by, done=done)
     # In the order of the jobs, whoever finished first.
     finished = [(job, outcomes[job]) for job in jobs if job in outcomes]
     return _result(setting, jobs, finished, time.perf_counter() - started)

@@ -53,18 +53,24 @@ class PartJob:
         # Kernels of one plan are of one back end; without times Triton is taken for all parts.
         one = "triton" if request.backend == AUTO and not self.measure else request.backend
         name = f"{request.journal.name}.part{number}" if request.journal else ""
-        # Neither a library's part nor a copy is searched; the composite is measured.
-        searched = sum(
-            bool(operator_count(p)) and library_convolution(p) is None for p in whole.parts
-        )
         return replace(
             request.named(part.name),
             backend=one,
-            budget=None if request.budget is None else request.budget / (searched + 1),
+            budget=None if request.budget is None else request.budget * _share(whole, number),
             baselines=None,
             counts_host=False,
             journal=request.journal and request.journal.with_name(name),
         )
+
+
+def _share(whole: Partition, number: int) -> float:
+    """A part's share of the budget: half of it as any other has, half by its operators."""
+    # Neither a library's part nor a copy is searched; the composite is measured.
+    counts = [0 if library_convolution(p) else operator_count(p) for p in whole.parts]
+    searched = [c for c in counts if c]
+    mean = sum(searched) / max(1, len(searched))
+    own = counts[number] / mean if counts[number] else 1.0
+    return (1.0 + own) / 2.0 / (len(searched) + 1)
 
 
 @dataclass(frozen=True, slots=True)

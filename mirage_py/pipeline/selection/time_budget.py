@@ -13,6 +13,8 @@ PLANS = {"none": 8, "quick": 160, "full": 640}
 USUAL_S = {"quick": 11.0, "full": 280.0}
 # By when the search, the ranking and the verification have to be over.
 _SEARCH_SHARE = 0.3
+# The same where nothing has been found by then: a search that stops has been in vain.
+_IN_VAIN_SHARE = 0.55
 _RANK_SHARE = 0.4
 _VERIFY_SHARE = 0.5
 # What a ranking gets beyond that as long as the numerical check will likely refuse all it has.
@@ -56,6 +58,10 @@ class TimeBudget:
             return None
         least = _now() + _LEAST_SEARCH_SHARE * self.seconds
         return max(self.started + _SEARCH_SHARE * self.seconds, least)
+
+    def in_vain_by(self) -> float | None:
+        """When the search has to be over that has found nothing."""
+        return None if self.seconds is None else self.started + _IN_VAIN_SHARE * self.seconds
 
     def ranked_by(self) -> float | None:
         """When families have to be screened and ranked, which begins now."""

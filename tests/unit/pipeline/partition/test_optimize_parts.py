@@ -13,7 +13,7 @@ from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.partition import optimize_parts as optimize_parts_module
-from mirage_py.pipeline.partition.limits import PartitionLimits, fits
+from mirage_py.pipeline.partition.limits import PartitionLimits, fits, operator_count
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pipeline import normalise, optimize, rank_plans, save
@@ -253,3 +253,12 @@ def test_a_plan_of_a_part_that_is_another_program_is_left_out(
     # Plans of one part differ in their options at least.
     first = composite.plan.options[: len(refused[0].options)]
     assert first not in [plan.options for plan in refused]
+
+
+def test_larger_parts_have_more_of_the_budget(whole: Partition):
+    job = replace(TIMED, request=replace(TIMED.request, budget=12.0))
+    budgets = [job.of_part(whole, n).budget or 0.0 for n in range(len(whole.parts))]
+    counts = [operator_count(p) for p in whole.parts]
+    assert (budgets[0] > budgets[1]) == (counts[0] > counts[1])
+    # The composite has as much as a part has.
+    assert sum(budgets) == pytest.approx(12.0 * len(budgets) / (len(budgets) + 1))

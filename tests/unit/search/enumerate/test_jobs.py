@@ -132,6 +132,10 @@ def test_a_deadline_that_has_passed():
     assert reason(Code.OUT_OF_TIME) in result.reasons
     complete = search(program, limits=FACTORED)
     assert {*digests(result.families)} <= {*digests(complete.families)}
+    now = time.monotonic()
+    found = search(program, limits=FACTORED, deadline=now - 1, in_vain_by=now + 600)
+    assert found.stopped
+    assert 0 < len(found.families) < len(complete.families)
 
 
 def test_a_stop_between_derivations_keeps_what_was_found():
