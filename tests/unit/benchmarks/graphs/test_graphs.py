@@ -112,10 +112,11 @@ def test_candidates_end_one_by_one_and_say_what_went_wrong(monkeypatch: pytest.M
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _kind: fork)
     monkeypatch.setattr(processes, "_measure_here", in_steps)
+    monkeypatch.setattr(processes, "_POLL_S", 0.02)
     processes.rows_in_processes(
         [("m", 1), ("later", 1)],
         1,
-        2.0,
+        4.0,
         lambda key, parts: found.append({"key": key, **json.loads(json.dumps(parts))}),
         {},
         device="cpu",
