@@ -60,7 +60,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def measured_summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of rows with times: how often ours is the fastest, and by how much."""
+    """Of rows with times: how often ours is the fastest, and by how much; the faster of both ways,
+    and each way by itself.
+    """
     against = [row["against_best"] for row in rows if row["against_best"]]
     longest = [max(row["first_call_s"].get(way, 0.0) for way in WAYS) for row in rows]
     return {
@@ -72,6 +74,23 @@ def measured_summary(rows: Sequence[Row]) -> dict[str, Any]:
         "geomean": round(mean, 3) if (mean := geomean(against)) is not None else None,
         "worst": min(against, default=None),
         "longest_first_call_s": max(longest, default=None),
+        "by_way": {way: _of_way(rows, way) for way in WAYS},
+    }
+
+
+def _of_way(rows: Sequence[Row], way: str) -> dict[str, Any]:
+    """One way beside the best peer."""
+    against = []
+    for row in rows:
+        times = row["times_us"]
+        peers = [us for name, us in times.items() if name not in WAYS]
+        if way in times and peers:
+            against.append(min(peers) / times[way])
+    mean = geomean(against)
+    return {
+        "timed": len(against),
+        "geomean": round(mean, 3) if mean is not None else None,
+        "below_0_98": sum(times < 0.98 for times in against),
     }
 
 

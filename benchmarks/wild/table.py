@@ -65,7 +65,13 @@ def measured_table(document: Mapping[str, Any]) -> str:
     said = (
         f"{found['programs']} programs, {found['timed']} of them timed: geometric mean "
         f"{found['geomean']:.3f}x, {found['faster']} at least as fast as the best peer, "
-        f"{found['below_0_98']} below 0.98x, {found['right']} right both ways."
+        f"{found['below_0_98']} below 0.98x, {found['right']} right both ways. By itself "
+        + ", ".join(
+            f"the {way} has {own['geomean']:.3f}x and {own['below_0_98']} below 0.98x"
+            for way, own in found["by_way"].items()
+            if own["timed"]
+        )
+        + "."
     )
     lines = [
         said,

@@ -42,6 +42,9 @@ _LIBRARY_TILE = (64, 128)
 _LIBRARY_TENSOR = 0.925
 # Of the tensor cores' rate, what a product in a kernel of ours reaches, and an attention anywhere.
 _OWN_TENSOR, _ATTENTION_TENSOR = 0.75, 0.6
+# With a mask or a bias from memory the library has another kernel for attention: 486 us for 137
+# GFLOP on an H200, where one of ours took 348.
+_BIASED_TENSOR = 0.3
 # Products of float32 run on the plain cores.
 _VECTOR_SHARE = 0.7
 # Blocks that an attention has without splitting its keys: one for so many queries.
@@ -154,6 +157,8 @@ class Costs:
             is_sum = self.tunes and prod(element.shape[:-1]) == 1
             other_us += 0.0 if is_sum else _PARTS_US
         compute_us = self._compute_us(element, _LIBRARY_TENSOR, element.is_half)
+        if element.is_half and element.facts.kind == ATTENTION and _is_biased(element):
+            compute_us *= _ATTENTION_TENSOR / _BIASED_TENSOR
         return max(memory_us, compute_us) + other_us
 
     def _compute_us(self, element: Element, share: float, is_half: bool) -> float:
@@ -188,8 +193,16 @@ def _row_of(element: Element) -> int:
     """How many elements it sums up for each of its sums."""
     if _keeps_shape(element):
         return element.shape[-1] if element.shape else 1
-    (first, *_) = tensors_of(element.reads[0].source)
-    return prod(shape_of(first)) // max(1, prod(element.shape))
+    given = [shape_of(t) for r in element.reads for t in tensors_of(r.source)]
+    return max(map(prod, given), default=1) // max(1, prod(element.shape))
+
+
+def _is_biased(element: Element) -> bool:
+    """Whether torch's attention is given a mask or a bias; of those without there is another
+    number at its place.
+    """
+    others = element.node.args[3:4]
+    return any(isinstance(a, Node) and tensors_of(a) for a in others)
 
 
 def _attention_blocks(element: Element) -> int:

@@ -388,6 +388,18 @@ def test_attention_of_torch_takes_its_prologue_along(traced: Trace):
     torch.testing.assert_close(inner(q, k, v)[0], attention(q, k, v))
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_with_a_bias_is_one_where_the_library_has_a_slower_kernel(
+    traced: Trace, biased: bool
+):
+    def attention(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        operator = torch.ops.aten._scaled_dot_product_cudnn_attention  # noqa: SLF001
+        return operator(q, q, q, bias if biased else None, False)[0]
+
+    module = traced(attention, half(2, 32, 2048, 128), half(1, 32, 2048, 2048))
+    assert names(cut_of(module)) == ["_scaled_dot_product_cudnn_attention"] * biased
+
+
 def test_axes_of_a_tensor_outside_are_not_those_of_the_region(traced: Trace):
     """A product over heads that lie one after the other is over one dimension."""
 
