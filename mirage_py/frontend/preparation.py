@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mirage_py.collector import rarely_collecting
 from mirage_py.frontend.cached_kernels import Pinned, direct_form, what_serves
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
@@ -112,6 +113,7 @@ class Preparation:
             return cached_report(entry.traced.program, self.options, entry.traced.words)
         return report or {}
 
+    @rarely_collecting()
     def _traced(self, call: Call) -> TracedCall:
         return trace_call(self.reader.signature, self.reader.arguments(call), as_in_memory=True)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.arguments import check_type, path_of
+from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
@@ -299,6 +300,7 @@ def _require_float32(program: Program) -> None:
             )
 
 
+@rarely_collecting()
 def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
     """Every stage that needs neither compiler nor GPU: up to plans of verified families.
 

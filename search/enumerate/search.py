@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.axioms.terms.law import Ring
+from mirage_py.collector import rarely_collecting
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.search.enumerate.jobs import Job, Setting, Stop, jobs_of
 from mirage_py.search.enumerate.journal import Journal
 from mirage_py.search.enumerate.runners import Runner, run_here
 from mirage_py.search.extract.family import Family
 from mirage_py.search.extract.task import Outcome, SearchLimits
-from mirage_py.search.space.collector import rarely_collecting
 from mirage_py.search.space.counters import SearchCounters
 from mirage_py.ugraph.ir.program import Program
 

@@ -8,6 +8,7 @@ from itertools import combinations
 from math import ceil
 from typing import Literal
 
+from mirage_py.collector import rarely_collecting
 from mirage_py.errors import ScheduleError
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.launches import BackEnd, keeping_for_later, starting_early
@@ -17,7 +18,6 @@ from mirage_py.search.rank.instance import Instance, PlanEstimate
 from mirage_py.search.rank.kernel_choices import KernelChoice, KernelRanker
 from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.rank.shortlist import FREE, HOPELESS, Terms, likely_first, shortlist
-from mirage_py.search.space.collector import rarely_collecting
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.threads import with_threads

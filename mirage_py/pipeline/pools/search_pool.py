@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from mirage_py.collector import never_collecting, rarely_collecting
 from mirage_py.runtime.base import stages
 from mirage_py.runtime.process.executor import Executor, reply_of
 from mirage_py.runtime.process.worker_process import Reply
@@ -27,7 +28,6 @@ from mirage_py.search.enumerate.outcome_json import (
 )
 from mirage_py.search.enumerate.runners import Done, run_here, run_safely
 from mirage_py.search.extract.task import Outcome
-from mirage_py.search.space.collector import never_collecting, rarely_collecting
 
 _WATCH_S = 0.1
 # A chunk may be so many times what each process would have of equal parts.

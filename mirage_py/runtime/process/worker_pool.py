@@ -28,10 +28,13 @@ class WorkerPool(Executor):
         """The answer of one worker, which is replaced if that broke it."""
         worker = self._workers[place]
         if self._standby is not None:
-            self._standby.begin()
+            self._standby.open()
         reply = worker.ask(task, timeout_s)
         if self._standby is not None and not worker.is_running:
             self._workers[place] = self._standby.instead_of(worker)
+        elif self._standby is not None:
+            # Not earlier: of two that start at once both are late.
+            self._standby.begin()
         return reply
 
     def interrupt(self) -> None:
@@ -61,13 +64,16 @@ class Standby:
         self._one_at_a_time = threading.Lock()
         self._closed = False
 
+    def open(self) -> None:
+        """There is work again, after ``close``."""
+        self._closed = False
+
     def begin(self) -> None:
-        """Have it ready soon, unless it is or will be."""
+        """Have it ready soon, unless it is or will be, or was closed meanwhile."""
         if self._thread is not None:
             return
         with self._one_at_a_time:
-            self._closed = False
-            if self._thread is None:
+            if not self._closed and self._thread is None:
                 self._prepare()
 
     def instead_of(self, broken: WorkerProcess) -> WorkerProcess:

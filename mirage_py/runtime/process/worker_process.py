@@ -185,7 +185,7 @@ class WorkerProcess:
         try:
             process = self._spawn()
             self._receive(process, time.monotonic() + _START_TIMEOUT_S)
-        except (OSError, _GarbageError) as error:
+        except (OSError, ValueError, _GarbageError) as error:  # ValueError: as in ``ask``
             reason = self._death(self._process) if self._process is not None else str(error)
             self.kill()
             raise CompileError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.collector import rarely_collecting
 from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.progress import Told
 from mirage_py.reasons import Code, reason
@@ -220,7 +221,7 @@ class _Tuner:
                     self.check.begin(plan, l2_bytes=target.l2_bytes, reps=_REPS)
                 waiting.clear()
 
-        with self.stages.timed("compile"):
+        with self.stages.timed("compile"), rarely_collecting():
             pool.compile(
                 plans, target.capability, on_outcome=take, deadline=deadline, stop=self.should_stop
             )

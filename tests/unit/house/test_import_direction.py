@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-EVERYWHERE = ("errors", "settings", "arguments", "reasons", "display", "progress")
+EVERYWHERE = ("errors", "settings", "arguments", "reasons", "display", "progress", "collector")
 
 # Section -> the sections it may import, besides itself and EVERYWHERE.
 STANDS_ON: dict[str, tuple[str, ...]] = {
@@ -21,6 +21,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "reasons": (),
     "display": (),
     "progress": (),
+    "collector": (),
     "arguments": (),
     "settings": (),
     "targets": (),
