@@ -1,5 +1,6 @@
 """Warp tiles: tiles of a loop of which each warp multiplies a part that no other warp reads. It
-copies this part by itself, so that no warp waits for another at the head of an iteration.
+copies this part by itself, so that no warp waits for another at the head of an iteration. Of small
+tiles that several warps read, such as scales of groups, each has a copy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
 
+# Of a tile that each warp copies, though it reads what others read.
+_MOST_COPIED_BYTES = 1024
+
 
 def warp_tiles(
     facts: BlockAnalysis,
@@ -18,10 +22,14 @@ def warp_tiles(
     staged: Mapping[int, Staged],
     private: Collection[int],
 ) -> dict[int, tuple[Bit, ...]]:
-    """The bits of a position that are the warp's number, of each such tile. Only of loops in which
-    warps share nothing: all other tiles are codes that threads copy for themselves.
+    """The bits of a position that are the warp's number, of each such tile; none where each warp
+    has a copy. Only of loops in which warps share nothing: all other tiles are codes that threads
+    copy for themselves.
     """
-    found = {n: bits for n, s in staged.items() if (bits := _warps_of(facts, layouts, s))}
+    found = {
+        n: bits for n, s in staged.items()
+        if (bits := _warps_of(facts, layouts, s)) or _is_small(s)
+    }  # fmt: skip
     sections = {facts.section(n) for n in private}
     alone = [
         number for number in sections
@@ -46,7 +54,12 @@ def _warps_of(facts: BlockAnalysis, layouts: Layouts, staged: Staged) -> tuple[B
     return bits if is_own and len(apart) >= LANE_BITS + len(bits) else ()
 
 
+def _is_small(staged: Staged) -> bool:
+    return staged.is_asynchronous and staged.tile.size_bytes <= _MOST_COPIED_BYTES
+
+
 def copied_by_warps(staged: Staged, warps: tuple[Bit, ...]) -> Layout:
     """Who copies which vectors of a tile: neighbouring lanes neighbours, of their warp's part."""
     rest = [b for b in staged.tile.bits[staged.vector.bit_length() - 1 :] if b not in warps]
-    return Layout(tuple(rest[LANE_BITS:]), tuple(rest[:LANE_BITS]), warps)
+    lanes = (*rest[:LANE_BITS], *[None] * (LANE_BITS - len(rest)))
+    return Layout(tuple(rest[LANE_BITS:]), lanes, warps)

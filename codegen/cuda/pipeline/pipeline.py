@@ -117,7 +117,7 @@ class Pipeline:
         times = f"{count} buffers, each " if count > 1 else ""
         out.comment(f"{access}: {times}{shape} of {tile.dim}, {form}")
         stem = f"{out.names[staged.load]}{'s' if count > 1 else '_shared'}"
-        size = tile.size_bytes * count
+        size = tile.size_bytes * count * self._copies_of(staged.load)
         return out.memory.new(out.fresh(stem), size, TILE_ALIGNMENT_BYTES, "unsigned char")
 
     @property
@@ -211,7 +211,18 @@ class Pipeline:
     def _ring_step(self, load: int) -> int:
         """Bytes from one stage of a ring to the next."""
         private = self.private.get(load)
-        return self.staged[load].tile.size_bytes if private is None else private.size_bytes
+        if private is not None:
+            return private.size_bytes
+        return self.staged[load].tile.size_bytes * self._copies_of(load)
+
+    def _of_warp(self, load: int) -> str:
+        """What is added to a stage where each warp has a copy."""
+        size = self.staged[load].tile.size_bytes if self._copies_of(load) > 1 else 0
+        return f" + warp * {size}" if size else ""
+
+    def _copies_of(self, load: int) -> int:
+        """Warps with a copy of a tile of their own."""
+        return self.plan.options.num_warps if self.plan.warp_tiles.get(load) == () else 1
 
     def _copy_function(
         self, stem: str, dim: str, loads: Sequence[int], rings: Mapping[int, str] | None = None
@@ -226,6 +237,7 @@ class Pipeline:
             for load in loads:
                 step = self._ring_step(load)
                 place = rings[load] if depth == 1 else f"{rings[load]} + stage * {step}"
+                place += self._of_warp(load)
                 if load in self.private:
                     self.copies.issue_private(load, self.private[load], place)
                 else:
@@ -297,7 +309,8 @@ class Pipeline:
                 self._now[load] = ring
                 continue
             name = out.fresh(f"{out.names[load]}_now")
-            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {step};")
+            place = f"{ring} + {self._stage} * {step}{self._of_warp(load)}"
+            out.line(f"unsigned char* const {name} = {place};")
             self._now[load] = name
         for load in self._rings:
             if load in self.private:

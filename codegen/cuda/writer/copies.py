@@ -154,7 +154,8 @@ class Copies:
         out, facts = self.out, self.facts
         node = facts.block.nodes[staged.load]
         layout = copied(staged.tile.bits, staged.vector, out.warp_bits)
-        if own := out.plan.warp_tiles.get(staged.load):
+        own = out.plan.warp_tiles.get(staged.load)
+        if own is not None:
             layout = copied_by_warps(staged, own)
         only = is_only_copy(layout)
         with out.only(only), out.unrolled("i", layout.register_count) as i:

@@ -220,18 +220,30 @@ def test_codes_of_a_loop_are_copied_ahead_by_the_thread_that_reads_them(kind: st
     assert_exact(plan)
 
 
+# Sizes and loops above, and those of which four warps share out an iteration.
+SHARED_OUT = {
+    "nibbles": ("J = 384", "J = 1024", "j by 128", "j by 256"),
+    "nibbles and scales of groups": ("G = 6", "G = 8", "g by 2", "g by 4"),
+    "e2m1 and powers of two": ("G = 12", "G = 32", "g by 4", "g by 16"),
+}
+
+
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
-def test_warps_that_share_out_the_inner_positions_wait_for_no_other():
-    program, kernel = LOOPS["nibbles"]
-    program, kernel = program.replace("J = 384", "J = 1024"), kernel.replace("j by 128", "j by 256")
-    plan = cuda_plan(program, kernel, 3, axes="reversed")
-    assert [*planned(plan).warp_tiles.values()] == [(("j_", 6), ("j_", 7))]
-    loop = kernel_of(plan).source.split("int stage = 0;")[1].split("stage = stage ==")[0]
+@pytest.mark.parametrize("kind", SHARED_OUT)
+def test_warps_that_share_out_the_inner_positions_wait_for_no_other(kind: str):
+    (program, kernel), (few, many, short, long) = LOOPS[kind], SHARED_OUT[kind]
+    plan = cuda_plan(program.replace(few, many), kernel.replace(short, long), 3, axes="reversed")
+    # Each warp copies what it multiplies of the rows, and has all scales of groups.
+    has_scales = kind != "nibbles"
+    assert sorted(map(len, planned(plan).warp_tiles.values())) == [0] * has_scales + [2]
+    source = kernel_of(plan).source
+    assert ("s_tiles + stage * " in source and " + warp * " in source) == has_scales
+    loop = source.split("int stage = 0;")[1].split("stage = stage ==")[0]
     assert "__syncwarp();" in loop
     assert "__syncthreads();" not in loop
     assert_exact(plan)
     # Two of four warps multiply the same rows: they copy them for one another.
-    assert not planned(cuda_plan(*LOOPS["nibbles"], 3, axes="reversed")).warp_tiles
+    assert not planned(cuda_plan(program, kernel, 3, axes="reversed")).warp_tiles
 
 
 def assert_exact(plan: Plan) -> None:
