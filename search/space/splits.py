@@ -8,16 +8,22 @@ is chosen with the tiles.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from math import lcm
 
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of, with_splits
 
-MAX_SPLITS = 64
+MAX_SPLITS = 1024
+# More than so many only where each is long: partial results are read again.
+_USUAL_SPLITS, _LONG_INNER = 64, 1 << 17
 # With fewer points in a split, a matmul would have less than one tile to sum over.
 _MIN_INNER = 16
+_BY_ROWS = ("floordiv", "mod")
 
 
 def split_dims(program: Program) -> tuple[str, ...]:
@@ -37,8 +43,9 @@ def split_counts(program: Program, dim: str, most: int = MAX_SPLITS) -> tuple[in
     """
     nominal = splits_of(program, dim)
     size = nominal * program.sizes[dim]
-    powers = [1 << k for k in range(1, MAX_SPLITS.bit_length()) if 1 << k <= MAX_SPLITS]
-    fitting = [p for p in powers if size % p == 0 and size // p >= _MIN_INNER]
+    powers = [1 << k for k in range(1, MAX_SPLITS.bit_length())]
+    rows = _rows(program, dim)
+    fitting = [p for p in powers if size % (p * rows) == 0 and size // p >= _least_inner(p)]
     return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
 
@@ -108,13 +115,39 @@ def _is_full_size(program: Program, size: Node, dim: str) -> bool:
     return all(n.op == "mul" and any(map(is_other, n.args)) for n in users)
 
 
+def _least_inner(splits: int) -> int:
+    """The points that each of so many splits has at least."""
+    return _MIN_INNER if splits <= _USUAL_SPLITS else _LONG_INNER
+
+
+def _rows(program: Program, dim: str) -> int:
+    """What a split has to be a multiple of: rows of tensors in which the dimension is two axes."""
+    exprs = [e for o in program.outputs for e in o.index]
+    for node in program.nodes:
+        exprs += _exprs(node)
+    found, todo = 1, exprs
+    while todo:
+        part = todo.pop()
+        todo.extend(part.args)
+        if part.op in _BY_ROWS and part.args[0].is_dim and part.args[0].name == dim:
+            found = lcm(found, part.value)
+    return found
+
+
 def _keeps_together(expr: IndexExpr, outer: str, dim: str, inner: int) -> bool:
-    """Whether the expression depends on ``outer * inner + dim`` only, as far as one can see."""
-    factors = {outer: 0, dim: 0}
-    todo = [(expr, 1)]
+    """Whether the expression depends on ``outer * inner + dim`` only, as far as one can see.
+
+    Where a split is whole rows, the row is ``outer * (inner / row) + dim // row``, and the place in
+    it ``dim % row``.
+    """
+    factors = {outer: Fraction(0), dim: Fraction(0)}
+    todo = [(expr, Fraction(1))]
     while todo:
         part, factor = todo.pop()
-        if part.op == "dim" and part.name in factors:
+        whole_rows = part.op in _BY_ROWS and part.args[0] == ix.dim(dim) and inner % part.value == 0
+        if whole_rows:
+            factors[dim] += factor / part.value if part.op == "floordiv" else 0
+        elif part.op == "dim" and part.name in factors:
             factors[part.name] += factor
         elif part.op == "mul":
             todo.append((part.args[0], factor * part.value))

@@ -38,6 +38,8 @@ _ALONE_FACTOR = 20
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
 MIN_REPS = 3
+# Of replays, however late it is: with three each, kernels of other processes decide who wins.
+_LEAST_S = 0.3
 _MICROSECONDS = 1e3  # in a millisecond, which is what events measure
 
 
@@ -82,9 +84,10 @@ def time_interleaved(
 ) -> dict[str, Timed]:
     """Time each entry over input sets 0 to ``sets`` - 1 with ``reps`` interleaved replays.
 
-    After ``deadline`` (of ``time.monotonic``), when replays have taken so many ``seconds``, or when
-    ``stop`` says so, no replay begins beyond the third of each entry. Raises InputError without a
-    GPU, and LostGpuError where an entry broke the GPU context: none after it could run.
+    After ``deadline`` (of ``time.monotonic``), but not before some tenths of a second of replays,
+    when these have taken so many ``seconds``, or when ``stop`` says so, no replay begins beyond the
+    third of each entry. Raises InputError without a GPU, and LostGpuError where an entry broke the
+    GPU context: none after it could run.
     """
     import torch
 
@@ -119,7 +122,7 @@ def time_interleaved(
         begun = time.monotonic()
         end = begun + seconds
         if deadline is not None:
-            end = min(end, deadline + begun - asked)
+            end = max(min(end, deadline + begun - asked), begun + min(seconds, _LEAST_S))
         for rep in range(reps):
             if rep >= MIN_REPS and (time.monotonic() > end or stop()):
                 break

@@ -131,7 +131,8 @@ class _Stride:
 
     def expr(self, expr: IndexExpr) -> IndexExpr:
         if expr.op == "mul" and expr.args[0].is_dim and expr.args[0].name == self.outer:
-            return ix.mul(expr.args[0], expr.value // self.before * self.after)
+            # Or a share of it, where a split is so many rows.
+            return ix.mul(expr.args[0], expr.value * self.after // self.before)
         return replace(expr, args=tuple(map(self.expr, expr.args)))
 
     def predicate(self, predicate: Predicate) -> Predicate:

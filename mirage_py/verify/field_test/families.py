@@ -11,6 +11,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.field_test.field_test import FieldEvidence, field_test
 from mirage_py.verify.field_test.programs import Comparison, compare_programs
+from mirage_py.verify.sizes.flat_axes import with_flat_axes
 
 # Elements of each output that are compared at the real sizes.
 _SAMPLES = 2
@@ -31,22 +32,22 @@ class FamilyTests:
         self._trials = trials
         self._seed = seed
         self._real_sizes = real_sizes
-        self._known: dict[str, Comparison] = {}
+        self._known: dict[tuple[str, str], Comparison] = {}
 
     def run(self, family: UGraph) -> FieldEvidence:
         """The evidence for one family. Raises UnsupportedError as ``field_test`` does."""
+        program, family = with_flat_axes(self._program, family)
         between = None
-        if family.program.dims != self._program.dims:
-            between = self._between(family.program)
-        return field_test(
-            self._program, family, trials=self._trials, seed=self._seed, between=between
-        )
+        if family.program.dims != program.dims:
+            between = self._between(program, family.program)
+        return field_test(program, family, trials=self._trials, seed=self._seed, between=between)
 
     def require_program(self, other: Program) -> None:
         """Raises VerificationError where the program of a family is not the one that is tested."""
         if other.dims == self._program.dims:
             return
-        found = self._between(other)
+        program, alone = with_flat_axes(self._program, UGraph(other, ()))
+        found = self._between(program, alone.program)
         if not found.equal:
             raise VerificationError(
                 "the µGraph's program is not the program",
@@ -55,14 +56,15 @@ class FamilyTests:
                 repair="look at sizes of split dimensions, and constants that stand for sizes",
             )
 
-    def _between(self, other: Program) -> Comparison:
-        if other.digest not in self._known:
-            self._known[other.digest] = compare_programs(
-                self._program,
+    def _between(self, program: Program, other: Program) -> Comparison:
+        key = program.digest, other.digest
+        if key not in self._known:
+            self._known[key] = compare_programs(
+                program,
                 other,
                 trials=self._trials,
                 samples=_SAMPLES,
                 seed=self._seed,
                 real_sizes=self._real_sizes,
             )
-        return self._known[other.digest]
+        return self._known[key]

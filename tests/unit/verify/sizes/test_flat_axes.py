@@ -1,0 +1,90 @@
+"""Axes that only go together: their halves of a position are one index."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.rank.forms import form_of
+from mirage_py.search.space.splits import split_choices, split_dims
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.node import Access
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_reductions
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.sizes.flat_axes import with_flat_axes
+
+SUM = """M = 8192, D = 4096
+X[M, D], Y[M, D] : bf16
+L[1] : f32
+L[0] = sum[m, d]((X[m, d] - Y[m, d]) * (X[m, d] - Y[m, d]))"""
+NORM = """B = 64, S = 512, D = 512
+X[B, S, D] : bf16
+let M[b] = sum[s, d](X[b, s, d]) / 262144
+Z[b, s, d] = X[b, s, d] - M[b]"""
+
+
+def merged(text):
+    program = with_merged_reductions(parse(text))
+    assert any(
+        "//" in str(e) for n in program.nodes if isinstance(n.attr, Access) for e in n.attr.index
+    )
+    return program
+
+
+def families(program, kind, kernels=2):
+    limits = SearchLimits(max_kernels=kernels, max_cluster_blocks=16)
+    return [f.ugraph for f in search(program, seed=0, limits=limits).families if f.kind == kind]
+
+
+def test_two_axes_are_one_where_all_indices_go_through_both():
+    program = merged(NORM)
+    flat, graph = with_flat_axes(program, UGraph(program, ()))
+    assert flat == graph.program
+    assert [t.shape for t in flat.inputs] == [(64, 512 * 512)]
+    assert flat.outputs[0].tensor.shape == (64, 512 * 512)
+    assert with_flat_axes(flat, graph) == (flat, graph)
+    plain = parse(NORM)
+    assert with_flat_axes(plain, UGraph(plain, ())) == (plain, UGraph(plain, ()))
+    # One other index is enough to leave the tensor as it is.
+    load = next(n for n in program.nodes if isinstance(n.attr, Access))
+    other = replace(load, attr=Access("X", (*load.attr.index[:2], load.attr.index[2] // 2)))
+    crooked = replace(program, nodes=(other, *program.nodes[1:]))
+    assert [t.shape for t in with_flat_axes(program, UGraph(crooked, ()))[0].inputs] == [
+        (64, 512, 512)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["split", "cluster"])
+def test_a_sum_over_two_axes_is_split_over_blocks(kind):
+    program = merged(SUM)
+    found = families(program, kind)
+    assert found
+    tests = FamilyTests(program, trials=2, seed=0, real_sizes=False)
+    assert all(tests.run(f).equal for f in found)
+    for family in found:
+        assert split_dims(family.program) == ("m_d",)
+        for splits in split_choices(family.program, 16):
+            other = form_of(family, H200, splits).ugraph
+            assert other.program.sizes["m_d"] * splits["m_d"] == 8192 * 4096
+            assert tests.run(other).equal
+
+
+def test_a_row_that_is_two_axes_is_shared_by_a_cluster():
+    program = merged(NORM)
+    (family, *_) = families(program, "cluster", kernels=1)
+    tests = FamilyTests(program, trials=2, seed=0, real_sizes=False)
+    wide = form_of(family, H200, {"s_d": 16}).ugraph
+    assert tests.run(wide).equal
+    # Blocks that reduce their own slices only are another kernel.
+    (block,) = wide.kernels
+    own = tuple(replace(n, attr=("s_d",)) if n.op == "sum" else n for n in block.nodes)
+    dims = ("b", "s_d_part")
+    own = tuple(
+        replace(n, dims=dims) if n.dims == ("b",) and n.op in ("sum", "div", "mul") else n
+        for n in own
+    )
+    assert not tests.run(replace(wide, kernels=(replace(block, nodes=own),))).equal
