@@ -140,10 +140,10 @@ def measured(
     )
     service = {"service": "benchmarks.wild.measured_row:measure", "timing_s": _TIMING_S}
     asked = {"effort": effort, "budget": budget_s}
-    jobs = [Job(name, {**service, **asked, "program": name}) for name in names]
+    rows_asked = [Job(name, {**service, **asked, "program": name}) for name in names]
     deadline = None if seconds is None else time.monotonic() + seconds
     with farm:
-        left = farm.run(jobs, deadline=deadline)
+        left = farm.run(rows_asked, deadline=deadline)
     write([job.key for job in left])
     rows = [found[name] for name in names if name in found]
     click.echo(json.dumps(measured_summary(rows), indent=1))

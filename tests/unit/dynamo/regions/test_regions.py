@@ -393,7 +393,7 @@ def test_attention_with_a_bias_is_one_where_the_library_has_a_slower_kernel(
     traced: Trace, biased: bool
 ):
     def attention(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        operator = torch.ops.aten._scaled_dot_product_cudnn_attention  # noqa: SLF001
+        operator = torch.ops.aten._scaled_dot_product_cudnn_attention
         return operator(q, q, q, bias if biased else None, False)[0]
 
     module = traced(attention, half(2, 32, 2048, 128), half(1, 32, 2048, 2048))
