@@ -27,6 +27,7 @@ from torch.fx import GraphModule
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.compile.decomposed import decomposed_graph, settled
 from mirage_py.dynamo.compile.decompositions import decompositions
+from mirage_py.dynamo.compile.write_order import settings_that_keep_order
 from mirage_py.dynamo.regions.compared_values import keep_compared
 from mirage_py.dynamo.serve.fallback import eager_fallback, inductor_settings, left_to_torch
 from mirage_py.dynamo.whole_graph.benchmark import WholeGraphBenchmark
@@ -179,7 +180,8 @@ class _Attempt:
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}
             begin = time.perf_counter()
-            with self._benchmark.compiling():
+            order = config.patch(settings_that_keep_order(graph.graph))
+            with order, self._benchmark.compiling():
                 compiled: Any = compile_fx_inner(graph, inputs, **asked)
             log.info("the rest by Inductor: %.1f s", time.perf_counter() - begin)
         # Inductor's code knows a region by its key alone: this keeps the region.

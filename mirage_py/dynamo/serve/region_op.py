@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from mirage_py.dynamo.serve.direct_calls import call_directly
 from mirage_py.dynamo.serve.region_call import RegionCall
 from mirage_py.dynamo.serve.service import Value
 
@@ -33,8 +34,9 @@ def region_operator() -> torch._ops.OpOverload:
     """The operator; registered at the first call."""
     library: Any = _library()
     library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
-    library.impl("region", _call, "CompositeExplicitAutograd")
+    library.impl("region", lambda *given: list(call_region(*given)), "CompositeExplicitAutograd")
     torch.library.register_fake("mirage_py::region", _describe, lib=library)
+    call_directly("region", "call_region")
     operator: torch._ops.OpOverload = torch.ops.mirage_py.region.default
     return operator
 
@@ -50,16 +52,11 @@ def writing_operator(written: int, results: int) -> torch._ops.OpOverload:
     rest = _SCHEMA.split("(", 1)[1].split(")", 1)[0]
     returned = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
 
-    def dealt(given: Sequence[Any]) -> tuple[str, list[Value]]:
-        tensors, sizes, kinds, key = given[written:]
-        return key, _dealt(tensors, sizes, kinds, given[:written])
-
     def call(*given: Any) -> Any:
-        key, inputs = dealt(given)
-        return _as_returned(_known(key)(*inputs))
+        return call_writing_region(written, *given)
 
     def describe(*given: Any) -> Any:
-        key, inputs = dealt(given)
+        key, inputs = _dealt_to_write(written, given)
         return _as_returned(_known(key).described(*inputs))
 
     library.define(
@@ -68,6 +65,7 @@ def writing_operator(written: int, results: int) -> torch._ops.OpOverload:
     )
     library.impl(name, call, "CompositeExplicitAutograd")
     torch.library.register_fake(f"mirage_py::{name}", describe, lib=library)
+    call_directly(name, "call_writing_region", str(written))
     operator: torch._ops.OpOverload = getattr(torch.ops.mirage_py, name).default
     return operator
 
@@ -99,14 +97,23 @@ def living_calls() -> list[RegionCall]:
     return [call for refs in _CALLS.values() for r in refs if (call := r()) is not None]
 
 
-def _known(key: str) -> RegionCall:
-    return next(call for r in reversed(_CALLS[key]) if (call := r()) is not None)
-
-
-def _call(
+def call_region(
     tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
-) -> list[torch.Tensor]:
-    return list(_known(key)(*_dealt(tensors, sizes, kinds)))
+) -> Sequence[torch.Tensor]:
+    """The region ``key`` on its inputs."""
+    return _known(key)(*(_dealt(tensors, sizes, kinds) if sizes else tensors))
+
+
+def call_writing_region(written: int, *given: Any) -> Any:
+    """A region that writes to its first ``written`` inputs."""
+    key, inputs = _dealt_to_write(written, given)
+    return _as_returned(_known(key)(*inputs))
+
+
+def _known(key: str) -> RegionCall:
+    calls = _CALLS[key]
+    newest = calls[-1]()
+    return newest or next(call for r in reversed(calls) if (call := r()) is not None)
 
 
 def _describe(
@@ -114,6 +121,11 @@ def _describe(
 ) -> list[torch.Tensor]:
     """On tensors without data: the region's own operators say what comes out."""
     return list(_known(key).described(*_dealt(tensors, sizes, kinds)))
+
+
+def _dealt_to_write(written: int, given: Sequence[Any]) -> tuple[str, list[Value]]:
+    tensors, sizes, kinds, key = given[written:]
+    return key, _dealt(tensors, sizes, kinds, given[:written])
 
 
 def _dealt(

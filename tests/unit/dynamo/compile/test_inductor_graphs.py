@@ -111,12 +111,12 @@ def test_unserved_training_is_torchs_own(compiled: Compiled, generated: Any, lin
 
 def test_a_cache_is_written_in_place_beside_regions(compiled: Compiled, generated: Any):
     (code,) = generated(compiled(step, rest="inductor"), *step_inputs())
-    assert code.count("torch.ops.mirage_py.region") >= 2
+    assert code.count("= call_region([") >= 2
     # Of the cache no other copy is made: a row is written, and the region after it reads the input.
     assert "copy_(" not in code
     body = code[code.index("def call") :]
     assert not re.search(r"empty_strided_cpu\(\(9, 64\)", body)
-    assert re.search(r"region\.default\(\[buf\d+, arg\d+_1\]", body)
+    assert re.search(r"call_region\(\[buf\d+, arg\d+_1\]", body)
 
 
 def test_operators_outside_regions_are_decomposed_by_inductors_table(
@@ -127,7 +127,7 @@ def test_operators_outside_regions_are_decomposed_by_inductors_table(
         return F.softmax(y.cumsum(-1), -1)
 
     (code,) = generated(compiled(outside, rest="inductor"), torch.randn(5, 64), torch.randn(64, 64))
-    assert "region.default" in code
+    assert "call_region(" in code
     # A fallback would call torch's operator, as it does for a region.
     assert "aten._softmax" not in code
     assert "cpp_fused" in code
@@ -155,8 +155,8 @@ def test_a_region_in_the_backward_graph_alone(
         return F.silu(x @ w).atan().sum()
 
     forward, backward = generated(compiled(plain, rest="inductor"), *inputs, backward=True)
-    assert "region.default" not in forward
-    assert "region.default" in backward
+    assert "call_region(" not in forward
+    assert "call_region(" in backward
 
 
 def test_a_backward_graph_at_its_first_call(compiled: Compiled, generated: Any, lines: Lines):
@@ -168,7 +168,7 @@ def test_a_backward_graph_at_its_first_call(compiled: Compiled, generated: Any, 
     found = generated(compiled(classified, rest="inductor"), *inputs, backward=True)
     assert lines("Inductor does not take") == []
     assert len(found) == 2
-    assert "region.default" in found[1]
+    assert "call_region(" in found[1]
 
 
 def test_a_region_may_read_a_constant_of_the_model(compiled: Compiled, generated: Any):
@@ -176,7 +176,7 @@ def test_a_region_may_read_a_constant_of_the_model(compiled: Compiled, generated
         return F.silu(F.rms_norm(x, (64,)) @ w) * torch.tensor([1.0, 2.0]).repeat(32)
 
     (code,) = generated(compiled(scaled, rest="inductor"), torch.randn(5, 64), torch.randn(64, 64))
-    assert "region.default" in code
+    assert "call_region(" in code
 
 
 def test_nested_regions_of_torch_are_left_to_it(compiled: Compiled, generated: Any, lines: Lines):

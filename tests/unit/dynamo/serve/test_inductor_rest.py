@@ -37,6 +37,26 @@ def test_forward_and_backward_around_regions(
     assert any("left to inductor" in line for line in lines("atan"))
 
 
+def test_code_of_inductor_calls_regions_past_the_dispatcher(compiled: Callable[..., Any]):
+    from torch._inductor.utils import run_and_get_code
+
+    def step(x: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor) -> Any:
+        y = F.rms_norm(x, (64,))
+        cache.index_copy_(0, at, y @ w)
+        return y @ w.t(), F.silu(cache @ w)
+
+    given = torch.randn(1, 64), torch.randn(64, 64), torch.randn(9, 64), torch.tensor([3])
+    mine, theirs = ([x.clone() for x in given] for _ in range(2))
+    settings = {"fx_graph_cache": False, "compile_threads": 1, "cpp.simdlen": 1}
+    with torch.no_grad(), torch._inductor.config.patch(settings):
+        found, (code,) = run_and_get_code(compiled(step, rest="inductor"), *mine)
+    for got, want in zip((*found, *mine), (*step(*theirs), *theirs), strict=True):
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    assert "call_writing_region(1, " in code
+    assert "call_region([" in code
+    assert "ops.mirage_py.region.default(" not in code
+
+
 def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
     traced: Callable[..., torch.fx.GraphModule], monkeypatch: Any
 ):
