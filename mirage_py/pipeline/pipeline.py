@@ -43,7 +43,7 @@ from mirage_py.pipeline.selection.backends import (
 from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
-from mirage_py.pipeline.selection.selection import Ranking, Verified
+from mirage_py.pipeline.selection.selection import Ranking, Verified, in_order_of_trial
 from mirage_py.pipeline.selection.time_budget import PLANS, USUAL_S, TimeBudget
 from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
@@ -58,6 +58,7 @@ from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.model.baseline_model import fused_model_us
+from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
@@ -87,6 +88,9 @@ from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
     from mirage_py.cache.cached_results import Question
+
+# Is given ranked plans, their target, and what was asked.
+OnRanked = Callable[[Sequence[Instance], Target, Request], None]
 
 _DEFAULT_TARGET = "h200"
 _TRIALS = 4
@@ -202,7 +206,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         return compared_only(program, PartJob(target, measure, request))
 
     def ranked(what: Program, target: Target, how: Request) -> Ranking:
-        found = rank_plans(what, target, how)
+        found = rank_plans(what, target, how, _compile_first if measure else None)
         if measure:
             _begin_to_compile(request.baselines)
         return found
@@ -232,6 +236,15 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
     if measure and not request.should_stop():
         return ranking.measured(time_budget.measured_by())
     return ranking.modelled(time_budget.end)
+
+
+def _compile_first(ranked: Sequence[Instance], target: Target, request: Request) -> None:
+    """Begin to compile the likely ones while their families are verified."""
+    from mirage_py.runtime.compile.compile_pool import compile_ahead
+
+    if not (request.scheduler or request.rows):
+        first = in_order_of_trial(ranked, target, request)
+        compile_ahead([i.plan for i in first], target.capability)
 
 
 def _begin_to_compile(against: Baselines | None) -> None:
@@ -301,16 +314,25 @@ def _require_float32(program: Program) -> None:
 
 
 @rarely_collecting()
-def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
+def rank_plans(
+    program: Program, target: Target, request: Request, on_ranked: OnRanked | None = None
+) -> Ranking:
     """Every stage that needs neither compiler nor GPU: up to plans of verified families.
 
-    ``budget`` is that of the whole optimisation, which begins now.
+    ``budget`` is that of the whole optimisation, which begins now. ``on_ranked`` is given the plans
+    before their families are verified.
     """
     with executor_of(SEARCH, Settings.from_env().workers, request.scheduler) as executor:
-        return _rank_plans(program, target, request, executor)
+        return _rank_plans(program, target, request, executor, on_ranked)
 
 
-def _rank_plans(program: Program, target: Target, request: Request, executor: Executor) -> Ranking:
+def _rank_plans(
+    program: Program,
+    target: Target,
+    request: Request,
+    executor: Executor,
+    on_ranked: OnRanked | None,
+) -> Ranking:
     time_budget = TimeBudget(request.budget)
     chosen, notes = usable(request.backend)
     limits = limits_for(chosen, request.limits or SearchLimits(), target)
@@ -392,6 +414,9 @@ def _rank_plans(program: Program, target: Target, request: Request, executor: Ex
 
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
+    if on_ranked is not None:
+        on_ranked(ranked, target, request)
+        verified_by = time_budget.verified_by()
     verified = verify_families(
         normal,
         [i.family for i in ranked],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
+from functools import lru_cache
 from math import log, log2
 
 import numpy as np
@@ -32,6 +33,8 @@ _WARP = 32
 Features = Mapping[str, float]
 
 
+# The plans of a program are put in order before and after their families are verified.
+@lru_cache(maxsize=512)
 def plan_features(plan: Plan, target: Target) -> Features:
     """The features of a plan; ``roofline`` is the logarithm of its predicted microseconds."""
     model = PlanModel(plan, target)

@@ -173,10 +173,7 @@ class Ranking:
         effort = self.request.effort
         against = compiling(self.program, self.request.baselines, effort)
         # Where the budget ends early, the likely ones were tried.
-        learned = measurements.ranker_of(self.target.name)
-        first = ranked_by_measurements(self.instances, self.target, learned)
-        if self.request.streaming:
-            first = sorted(first, key=lambda i: not is_streaming(i.plan, self.target))
+        first = in_order_of_trial(self.instances, self.target, self.request)
         climbing = _HillClimbing(self.target, self.request.rows)
         found = _Found(self, climbing)
         report = tune(
@@ -412,6 +409,18 @@ class _HillClimbing:
     def origin(self, plan: Plan) -> Plan:
         """The plan itself where it is of the ranking."""
         return self._origins.get(plan, plan)
+
+
+def in_order_of_trial(
+    instances: Sequence[Instance], target: Target, request: Request
+) -> list[Instance]:
+    """Those first that are likely the fastest, by what was measured of others, too."""
+    from mirage_py.runtime.tune import measurements
+
+    found = ranked_by_measurements(instances, target, measurements.ranker_of(target.name))
+    if request.streaming:
+        found.sort(key=lambda i: not is_streaming(i.plan, target))
+    return found
 
 
 class _Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,9 @@ from mirage_py.settings import Settings
 from mirage_py.ugraph.ir.plan import Plan
 
 Source = KernelSource | CudaSource
+
+# Kernels of plans that compile ahead, until a pool is asked for them.
+_AHEAD: dict[Plan, tuple[Source, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ class CompilePool:
     def close(self) -> None:
         """Stop the workers, or leave them warm for the next pool."""
         if self.executor.is_here:
+            self.executor.end_ahead()
+            _AHEAD.clear()
             WARM.give(self._count, self.executor)
         else:
             self.executor.close()
@@ -135,7 +141,7 @@ class _Work:
         """Emit one of the plans; its kernels that none had before."""
         known = len(self.kernels)
         try:
-            sources = [_source(k) for k in emit_kernels(plans[number])]
+            sources = _sources(plans[number])
         except MirageError as error:
             self._settle(number, CompileOutcome(reason=reason(Code.NO_SCHEDULE, error)))
             return range(0)
@@ -185,8 +191,31 @@ def keep_compile_workers() -> None:
     WARM.keep(count, lambda: _workers(count))
 
 
+def compile_ahead(plans: Sequence[Plan], capability: int) -> None:
+    """Begin to compile the first plans, as many as there are workers, that a ``CompilePool`` is
+    soon asked for; where workers are kept that nobody uses.
+    """
+    settings = Settings.from_env()
+    pool = WARM.take(settings.workers)
+    if pool is None:
+        return
+    try:
+        for plan in plans[: pool.places]:
+            # What cannot be emitted is for the pool to say.
+            with contextlib.suppress(Exception):
+                _AHEAD[plan] = _sources(plan)
+                for source in _AHEAD[plan]:
+                    pool.submit_ahead(_task(source, capability), settings.compile_timeout_s)
+    finally:
+        WARM.give(settings.workers, pool)
+
+
 def _workers(count: int) -> WorkerPool:
     return WorkerPool(count, COMPILE)
+
+
+def _sources(plan: Plan) -> tuple[Source, ...]:
+    return _AHEAD.pop(plan, None) or tuple(map(_source, emit_kernels(plan)))
 
 
 def _source(kernel: EmittedKernel) -> Source:

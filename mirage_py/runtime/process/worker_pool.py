@@ -43,6 +43,7 @@ class WorkerPool(Executor):
 
     def close(self) -> None:
         self._start_no_more()
+        self.end_ahead()
         if self._standby is not None:
             self._standby.close()
         for worker in self._workers:

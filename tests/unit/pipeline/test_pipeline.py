@@ -20,6 +20,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, normalise, optimize, rank_plans, save
 from mirage_py.result import Result
+from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune.measured import Measured, TuneReport
@@ -281,18 +282,30 @@ def test_baselines_do_not_compile_beside_the_search(on_h200, monkeypatch: pytest
 
     def ranked(*given, rank=pipeline.rank_plans):
         events.append("search")
-        if len(events) > 3:
+        if len(events) > 5:
             raise UnsupportedError("no search", where="here")
         return rank(*given)
 
+    def verify(*given, do=pipeline.verify_families, **how):
+        events.append("verify")
+        return do(*given, **how)
+
+    def compile_ahead(plans, capability):
+        events.append("compile")
+        assert (plans[0].backend, capability) == ("triton", 90)
+
     monkeypatch.setattr(baselines_module, "WarmUp", Watched)
+    monkeypatch.setattr(compile_pool, "compile_ahead", compile_ahead)
     monkeypatch.setattr(pipeline, "rank_plans", ranked)
-    optimize(parse(SPECS["softmax"]))
+    monkeypatch.setattr(pipeline, "verify_families", verify)
+    optimize(parse(SPECS["softmax"]), backend="triton")
     assert type(seen["baselines"]) is Watched
-    assert events == ["search", "begun", "ended"]
+    assert events == ["search", "compile", "verify", "begun", "ended"]
+    events.clear()
+    events += ["again"] * 5
     with pytest.raises(UnsupportedError):
         optimize(parse(SPECS["softmax"]))
-    assert events[3:] == ["search", "ended"]
+    assert events[5:] == ["search", "ended"]
 
 
 def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,7 @@ from mirage_py.runtime.compile.compile import KernelSource, compile_kernel
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.process.executor import OUT_OF_TIME, WorkerKind
+from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -195,6 +196,8 @@ class Clock:
         return emit_kernels(plan)
 
     def asked(self, _place: int, task: Task, _timeout_s: float) -> Reply:
+        if "kernels" not in task:  # it only starts
+            return Reply("done")
         (kernel,) = task["kernels"]
         self.order.append("compiled")
         self.now += 10.0
@@ -216,6 +219,24 @@ def test_a_plan_is_emitted_when_a_worker_is_free_for_it(
     assert clock.order == ["emitted", "compiled"] * compiled
     assert sorted(done) == list(range(9))
     assert {o.reason for o in outcomes[compiled:]} <= {reason(Code.NOT_BEGUN, OUT_OF_TIME)}
+
+
+def test_what_is_compiled_ahead_is_emitted_and_compiled_once(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock(monkeypatch)
+    warm = WarmWorkers()
+    monkeypatch.setattr(compile_pool, "WARM", warm)
+    monkeypatch.setenv("MIRAGE_PY_WORKERS", "1")
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(2)]
+    compile_pool.compile_ahead(plans, 90)  # there are no workers yet
+    assert clock.order == []
+    compile_pool.keep_compile_workers()
+    compile_pool.compile_ahead(plans, 90)
+    assert clock.order.count("emitted") == 1  # as many as there are workers
+    with CompilePool() as pool:
+        assert all(o.compiled for o in pool.compile(plans, 90))
+    assert clock.order.count("emitted") == 2
+    assert clock.order.count("compiled") == 2
+    warm.end()
 
 
 def test_a_kernel_of_an_earlier_plan_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch):

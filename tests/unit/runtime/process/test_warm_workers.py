@@ -114,3 +114,17 @@ def test_workers_start_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
     pool.close()
     go_on.release(10)
     assert task.result(300.0).done
+
+
+def test_what_was_begun_ahead_is_done_once():
+    with WorkerPool(2, WorkerKind(timeout_s=300.0, imports=())) as pool:
+        task = {"service": "mirage_py.runtime.process.warm_workers:nothing"}
+        pool.submit_ahead(task)
+        pool.submit_ahead(task)
+        (begun,) = pool._ahead.values()
+        assert pool.submit(dict(task)) is begun
+        assert pool.submit(task) is not begun
+        assert begun.result(300.0).done
+        pool.submit_ahead({**task, "more": 1})
+        pool.end_ahead()
+        assert pool.submit({**task, "more": 1}).result(300.0).done
