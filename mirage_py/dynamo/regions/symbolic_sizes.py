@@ -158,8 +158,10 @@ def symbolic_sizes(inputs: Sequence[Any], results: Sequence[Any] = ()) -> Symbol
 
 
 def has_symbols(values: Sequence[Any]) -> bool:
-    """Whether some size or stride of tensors, or a number, is not known yet."""
-    sizes = (size for value in values for size in _sizes_of(value))
+    """Whether some size or stride of tensors, or a number, is not known yet; the stride of an axis
+    of one element says nothing.
+    """
+    sizes = (size for value in values for size in _sizes_that_count(value))
     return any(not isinstance(_expression(size), int) for size in sizes)
 
 
@@ -204,6 +206,13 @@ def _solved(expression: Any, name: Any, fresh: set[Any]) -> Mapping[Any, Any] | 
 
 def _sizes_of(value: Any) -> list[Any]:
     return [*value.shape, *value.stride()] if isinstance(value, torch.Tensor) else [value]
+
+
+def _sizes_that_count(value: Any) -> list[Any]:
+    if not isinstance(value, torch.Tensor):
+        return [value]
+    steps = zip(value.shape, value.stride(), strict=True)
+    return [*value.shape, *(step for size, step in steps if not is_same(size, 1))]
 
 
 def _expression(size: Any) -> Any:

@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 
 from mirage_py.dynamo.regions.symbolic_sizes import (
+    has_symbols,
     is_row_major,
     is_same,
     size_texts,
@@ -55,6 +56,17 @@ def test_an_expression_alone_is_a_size(symbolic: Symbolic):
     layout, number = found.layouts((9,))
     assert (layout.shape, layout.strides, number) == ((9, 4), (4, 1), 9)
     assert (found.result_shapes((9,)), found.result_strides((9,))) == ([(4, 9)], [(1, 4)])
+
+
+def test_a_stride_of_one_element_says_nothing(symbolic: Symbolic):
+    """As of a token that was cut from a batch of long prompts."""
+    token = symbolic(6, 4).t()[:, :1]
+    assert not has_symbols([token[:1]])
+    assert has_symbols([token.t().expand(2, 4), symbolic(6, 4)])
+    assert has_symbols([symbolic(6, 4).shape[0]])
+    column = symbolic(6, 4).t().contiguous()[:, :1]
+    assert not has_symbols([column[:1]])
+    assert has_symbols([column])
 
 
 def test_sizes_follow_from_those_that_have_a_name(symbolic: Symbolic):
