@@ -77,6 +77,8 @@ def rows_in_processes(
     threads = max(2, 2 * (os.cpu_count() or 1) // workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
     os.environ["MIRAGE_PY_WORKERS"] = str(threads)
+    # Checks in float64 beside compilers: threads that wait for each other take a core each.
+    os.environ["OMP_NUM_THREADS"] = "1"
     end = time.monotonic() + seconds
     waiting = list(keys)
     running: dict[Key, _Row] = {}

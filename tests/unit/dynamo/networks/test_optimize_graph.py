@@ -277,3 +277,28 @@ def test_a_race_in_cuda_graphs_has_branches_side_by_side(
     times["ours"] = 7.0
     verdict = exported_graph._race(module, module, program, [X], options)
     assert verdict.words == "raced: rewritten 7.0 us, as it was 8.0 us"
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_convolutions_that_kernels_of_ours_may_be_are_not_priced_by_the_library(
+    kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    plain = rewriting.optimize_network
+
+    def optimized(*args: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs)
+        return plain(*args, **{**kwargs, "measure": None})
+
+    monkeypatch.setattr(rewriting, "optimize_network", optimized)
+    monkeypatch.setattr(rewriting, "_device", lambda _module: torch.device("cuda"))
+    monkeypatch.setattr(rewriting, "measurement_for", lambda _device: "measured")
+    monkeypatch.setattr(rewriting, "_kernels", lambda *_: ())
+    model = nn.Conv2d(2, 4, 3).to(kind)
+    program = torch.export.export(model, (torch.randn(1, 2, 5, 5).to(kind),))
+    module = program.run_decompositions({}).graph_module
+    rewriting.rewritten(module, target("h200"), effort="full", constants={}, budget=5)
+    (given,) = asked
+    is_ours = kind == torch.bfloat16
+    assert given["measure"] == (None if is_ours else "measured")
+    assert (given["substitutions"] is None) == is_ours
