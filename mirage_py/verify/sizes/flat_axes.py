@@ -1,12 +1,18 @@
-"""Axes of tensors that only go together, as one axis: x[p // 512, p % 512] as x[p].
+"""The same program over other tensors, without divisions in indices: these keep dimensions from
+being made small, and from being split.
 
-Both name the same elements in the same order, so whatever holds of one program holds of the other.
-But an index that divides a dimension keeps it from being made small, and from being split.
+Axes that only go together are one axis: x[p // 512, p % 512] is x[p]. Both name the same elements
+in the same order, so whatever holds of one program holds of the other.
+
+What is read round the end of an axis, as padding is, is read from a longer one: x[(s + k + 511) %
+512] is y[s + k], of a y with as many elements as are named. Programs that are equal for every y are
+so for the one whose elements are those of x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.ugraph.ir import index as ix
@@ -20,30 +26,34 @@ _Index = tuple[IndexExpr, ...]
 
 def with_flat_axes(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
     """Both over tensors in which two axes are one wherever all indices there, in either of them,
-    are the two halves of one position.
+    are the two halves of one position; and which are as long as they are read, wherever all go
+    round the end.
     """
     if not all(isinstance(kernel, BlockGraph) for kernel in ugraph.kernels):
         return program, ugraph
-    while (pair := next(_pairs(program, ugraph), None)) is not None:
+    while (change := next(_changes(program, ugraph), None)) is not None:
         blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
-        kernels = tuple(replace(k, nodes=pair.nodes(k.nodes)) for k in blocks)
-        program = pair.program(program)
-        ugraph = replace(ugraph, program=pair.program(ugraph.program), kernels=kernels)
+        kernels = tuple(replace(k, nodes=change.nodes(k.nodes)) for k in blocks)
+        program = change.program(program)
+        ugraph = replace(ugraph, program=change.program(ugraph.program), kernels=kernels)
     return program, ugraph
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """The axes ``axis`` and ``axis + 1`` of a tensor; the second one has this ``extent``."""
+class _Change:
+    """A change of the axis ``axis`` of a tensor, whose ``extent`` is another one then."""
 
     tensor: str
     axis: int
     extent: int
 
+    @abstractmethod
     def index(self, index: _Index) -> _Index:
-        """An index of the tensor with one position for both."""
-        joint = _joint(index[self.axis], index[self.axis + 1], self.extent)
-        return (*index[: self.axis], joint, *index[self.axis + 2 :])
+        """An index of the tensor as it is then."""
+
+    @abstractmethod
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the tensor then."""
 
     def nodes(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         """Nodes that read and write it so."""
@@ -57,39 +67,81 @@ class _Pair:
     def program(self, program: Program) -> Program:
         """A program with the tensor so."""
         outputs = tuple(
-            replace(o, tensor=self._flat(o.tensor), index=self.index(o.index))
+            replace(o, tensor=self._changed(o.tensor), index=self.index(o.index))
             if o.tensor.name == self.tensor
             else o
             for o in program.outputs
         )
-        inputs = tuple(self._flat(t) if t.name == self.tensor else t for t in program.inputs)
+        inputs = tuple(self._changed(t) if t.name == self.tensor else t for t in program.inputs)
         return replace(program, inputs=inputs, nodes=self.nodes(program.nodes), outputs=outputs)
 
-    def _flat(self, tensor: Tensor) -> Tensor:
-        def one(of: tuple[int, ...], both: int) -> tuple[int, ...]:
-            return (*of[: self.axis], both, *of[self.axis + 2 :])
-
-        both = tensor.shape[self.axis] * self.extent
-        # Where the tensor lies in memory is all the same here.
-        return replace(tensor, shape=one(tensor.shape, both), strides=None)
+    def _changed(self, tensor: Tensor) -> Tensor:
+        # Where it lies in memory is all the same here.
+        return replace(tensor, shape=self.shape(tensor.shape), strides=None)
 
 
-def _pairs(program: Program, ugraph: UGraph) -> Iterator[_Pair]:
-    """The pairs of axes that are one."""
-    accesses = [(o.tensor.name, o.index) for p in (program, ugraph.program) for o in p.outputs]
+class _Joined(_Change):
+    """The axis and the one behind it are one; ``extent`` is that of the one behind."""
+
+    __slots__ = ()
+
+    def index(self, index: _Index) -> _Index:
+        joint = _joint(index[self.axis], index[self.axis + 1], self.extent)
+        return (*index[: self.axis], joint, *index[self.axis + 2 :])
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        both = shape[self.axis] * self.extent
+        return (*shape[: self.axis], both, *shape[self.axis + 2 :])
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwrapped(_Change):
+    """The axis is as long as it is read, from the position ``first`` on."""
+
+    first: int = 0
+
+    def index(self, index: _Index) -> _Index:
+        place = ix.add(index[self.axis].args[0], ix.const(-self.first))
+        return (*index[: self.axis], place, *index[self.axis + 1 :])
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[: self.axis], self.extent, *shape[self.axis + 1 :])
+
+
+def _changes(program: Program, ugraph: UGraph) -> Iterator[_Change]:
+    """The changes that there are, each alone."""
+    other = ugraph.program
     blocks = [k.nodes for k in ugraph.kernels if isinstance(k, BlockGraph)]
-    nodes = [n for of in (program.nodes, ugraph.program.nodes, *blocks) for n in of]
-    accesses += [(n.attr.tensor, n.attr.index) for n in nodes if isinstance(n.attr, Access)]
+    accesses: list[tuple[str, _Index, Mapping[str, int]]] = []
+    for of, nodes in ((program, program.nodes), *((other, n) for n in (other.nodes, *blocks))):
+        accesses += [(o.tensor.name, o.index, of.sizes) for o in of.outputs]
+        attrs = (n.attr for n in nodes if isinstance(n.attr, Access))
+        accesses += [(a.tensor, a.index, of.sizes) for a in attrs]
     # An element that is a position is read where indices say so.
-    read = {t for _, index in accesses for e in index for t in e.tensors()}
+    read = {t for _, index, _ in accesses for e in index for t in e.tensors()}
     for tensor in (*program.inputs, *(o.tensor for o in program.outputs)):
-        mine = [index for name, index in accesses if name == tensor.name]
+        within = [(index, sizes) for name, index, sizes in accesses if name == tensor.name]
+        mine = [index for index, _ in within]
+        if tensor.name in read:
+            continue
         for axis in range(len(tensor.shape) - 1):
             extent = tensor.shape[axis + 1]
             joints = (_joint(i[axis], i[axis + 1], extent) for i in mine)
             is_halved = any(_divides(index[axis + 1]) for index in mine)
-            if is_halved and tensor.name not in read and not any(map(_divides, joints)):
-                yield _Pair(tensor.name, axis, extent)
+            if is_halved and not any(map(_divides, joints)):
+                yield _Joined(tensor.name, axis, extent)
+        for axis, extent in enumerate(tensor.shape) if tensor in program.inputs else ():
+            if mine and all(_goes_round(index[axis], extent) for index in mine):
+                ends = [index[axis].args[0].bounds(sizes) for index, sizes in within]
+                first, last = min(low for low, _ in ends), max(high for _, high in ends)
+                # Not further than padding goes.
+                if last - first < 2 * extent:
+                    yield _Unwrapped(tensor.name, axis, last + 1 - first, first)
+
+
+def _goes_round(expr: IndexExpr, extent: int) -> bool:
+    """Whether it is a sum of dimensions, taken round the end of an axis."""
+    return expr.op == "mod" and expr.value == extent and not _divides(expr.args[0])
 
 
 def _joint(row: IndexExpr, place: IndexExpr, extent: int) -> IndexExpr:

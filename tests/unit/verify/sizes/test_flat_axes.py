@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+import mirage_py
 from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.forms import form_of
 from mirage_py.search.space.splits import split_choices, split_dims
 from mirage_py.targets import H200
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.merged_dims import with_merged_reductions
@@ -88,3 +92,29 @@ def test_a_row_that_is_two_axes_is_shared_by_a_cluster():
         for n in own
     )
     assert not tests.run(replace(wide, kernels=(replace(block, nodes=own),))).equal
+
+
+def test_what_is_read_round_the_end_of_an_axis_is_read_from_a_longer_one():
+    """Padding reads x[(s + k + 511) % 512]; at its real size a trial took minutes."""
+    pool = torch.nn.MaxPool2d(4, 1, padding=1)
+    program = normalise(mirage_py.trace(pool, torch.empty(2, 3, 512, 512)))
+    flat, _ = with_flat_axes(program, UGraph(program, ()))
+    assert [t.shape for t in flat.inputs] == [(2, 3, 514, 514)]
+    # What is read once as it is stays.
+    load = next(n for n in program.nodes if n.op == "load")
+    plain = replace(load, attr=Access(load.attr.tensor, (*load.attr.index[:3], ix.dim("d"))))
+    as_it_is = replace(program, nodes=tuple(plain if n is load else n for n in program.nodes))
+    found = with_flat_axes(program, UGraph(as_it_is, ()))[0]
+    assert [t.shape for t in found.inputs] == [(2, 3, 514, 512)]
+
+    program = normalise(mirage_py.trace(torch.nn.MaxPool1d(4, 1, 1), torch.empty(2, 3, 512)))
+    family = families(program, "one kernel", kernels=1)[0]
+    tests = FamilyTests(program, trials=2, seed=0, real_sizes=False)
+    assert tests.run(family).equal
+    (block,) = family.kernels
+    load = next(n for n in block.nodes if n.op == "load")
+    *rest, column = load.attr.index
+    moved = replace(load, attr=Access(load.attr.tensor, (*rest, (column.args[0] + 1) % 512)))
+    nodes = tuple(moved if n is load else n for n in block.nodes)
+    wrong = replace(family, kernels=(replace(block, nodes=nodes),))
+    assert not tests.run(wrong).equal
