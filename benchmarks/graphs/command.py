@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from benchmarks.graphs.measured_row import CANDIDATES
 from benchmarks.graphs.merged_row import merged_row
 from benchmarks.graphs.models import BATCHES, MODELS, REHEARSAL
 from benchmarks.graphs.processes import rows_in_processes
@@ -33,6 +34,7 @@ Json = dict[str, Any]
 @click.option("--dry", is_flag=True, help="Without a GPU: what is found and verified.")
 @click.option("--only", multiple=True, type=click.Choice(list(MODELS)), help="Models; all of them.")
 @click.option("--batch", "batches", multiple=True, type=int, help="Batch sizes; 1 and 16.")
+@click.option("--candidate", "candidates", multiple=True, type=click.Choice(CANDIDATES))
 @click.option("--effort", type=click.Choice(["auto", "full"]), default="auto", show_default=True)
 @click.option(
     "--budget", default=60.0, show_default=True, help="Seconds of checks, or of a search."
@@ -48,6 +50,7 @@ def main(
     dry: bool,
     only: tuple[str, ...],
     batches: tuple[int, ...],
+    candidates: tuple[str, ...],
     effort: str,
     budget: float,
     workers: int,
@@ -87,7 +90,8 @@ def main(
         keys = [key for key in keys if again or "against_best" not in known.get(key, {})]
         device = "cpu" if rehearse else "cuda"
         options: Json = {"mode": mode, "budget_s": budget, "device": device}
-        rows_in_processes(keys, workers, seconds, measured, parts, **options)
+        wanted = candidates or CANDIDATES
+        rows_in_processes(keys, workers, seconds, measured, parts, wanted, **options)
     rows = [*known.values()]
     click.echo(dry_table(rows) if dry else measured_table(rows))
 

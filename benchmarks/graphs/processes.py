@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.graphs.measured_row import CANDIDATES, OURS
+from benchmarks.graphs.measured_row import OURS
 
 Json = dict[str, Any]
 Key = tuple[str, int]
@@ -50,7 +50,8 @@ class _Row:
         """Start who waits for nobody any more."""
         spawn = multiprocessing.get_context("spawn")
         for name in list(self.waiting):
-            if _AFTER.get(name, name) in (name, *self.parts):
+            before = _AFTER.get(name)
+            if before not in self.waiting and before not in self.processes:
                 self.waiting.remove(name)
                 given = (self.key, name, self.folder, self.options)
                 process = spawn.Process(target=_measure, args=given)
@@ -64,10 +65,11 @@ def rows_in_processes(
     seconds: float,
     done: Callable[[Key, Mapping[str, Json]], None],
     known: Mapping[Key, Mapping[str, Json]],
+    candidates: Sequence[str],
     **options: Any,
 ) -> None:
-    """Measure models at batch sizes, ``workers`` of them at a time, in the order given; ``done``
-    gets the parts of a row whenever one of its candidates has ended.
+    """Measure ``candidates`` for models at batch sizes, ``workers`` models at a time, in the order
+    given; ``done`` gets the parts of a row whenever one of its candidates has ended.
 
     Candidates that ``known`` has times of are not measured again. After ``seconds`` what is
     unfinished is ended, and its part says where it was. ``options`` are those of
@@ -87,7 +89,7 @@ def rows_in_processes(
             while waiting and len(running) < workers:
                 key = waiting.pop(0)
                 folder = Path(place) / f"{key[0]}-{key[1]}"
-                running[key] = _begun(key, folder, known.get(key, {}), options)
+                running[key] = _begun(key, folder, known.get(key, {}), candidates, options)
             for key, row in list(running.items()):
                 ended = [name for name in list(row.processes) if _has_ended(row, name)]
                 if ended:
@@ -108,11 +110,13 @@ def rows_in_processes(
             done(key, known.get(key, {}))
 
 
-def _begun(key: Key, folder: Path, known: Mapping[str, Json], options: Json) -> _Row:
+def _begun(
+    key: Key, folder: Path, known: Mapping[str, Json], candidates: Sequence[str], options: Json
+) -> _Row:
     """A row whose candidates run, but for those that have been measured."""
     folder.mkdir()
     parts = {name: part for name, part in known.items() if is_whole(part)}
-    row = _Row(key, folder, options, parts, [name for name in CANDIDATES if name not in parts])
+    row = _Row(key, folder, options, parts, [name for name in candidates if name not in parts])
     row.start()
     return row
 

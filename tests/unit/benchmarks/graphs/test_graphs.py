@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from benchmarks.graphs import command, processes
 from benchmarks.graphs.blocks import Normed, draw_statistics
 from benchmarks.graphs.dry_row import dry_row
+from benchmarks.graphs.measured_row import CANDIDATES
 from benchmarks.graphs.merged_row import merged_row
 from benchmarks.graphs.table import dry_table, measured_table
 
@@ -68,7 +69,7 @@ def test_a_later_run_completes_the_rows_of_a_file(
     asked: list[tuple[str, int]] = []
     had: list[dict] = []
 
-    def measured(keys, workers, seconds, done, known, **options):
+    def measured(keys, workers, seconds, done, known, candidates, **options):
         asked.extend(keys)
         had.append(known)
         for model, batch in keys:
@@ -119,6 +120,7 @@ def test_candidates_end_one_by_one_and_say_what_went_wrong(monkeypatch: pytest.M
         4.0,
         lambda key, parts: found.append({"key": key, **json.loads(json.dumps(parts))}),
         {},
+        CANDIDATES,
         device="cpu",
     )
     assert found[-1] == {"key": ("later", 1)}
