@@ -24,9 +24,7 @@ the first kernel starts early and the last one triggers, too. Such a kernel
   kernels in front have ended when one has waited, whoever of them started early;
 * triggers after its wait: when a kernel starts, all but the one in front have ended. A kernel of
   other code that starts early behind it finds what it would find behind a kernel that was launched
-  normally and triggers at its head. With ``next begun`` it triggers in front of its wait, so that
-  several in front may run: for kernels behind one of the chain that has waited, where whatever
-  starts early waits for all that it reads but its constants;
+  normally and triggers at its head;
 * copies before its wait, past the L1, at most tiles of its ``constants``: inputs that were written
   before the kernel in front had started, and that it does not write.
 

@@ -177,8 +177,6 @@ class KernelEmitter:
         accesses = (n for n in map(self.block.nodes.__getitem__, nodes) if n.op in ACCESSES)
         touches = any(n.op in STORES or n.access.tensor not in inputs for n in accesses)
         if self._must_wait and touches:
-            if self.options.next_start is NextStart.BEGUN:
-                self._let_next_start()
             self.out.line("cuda.gdc_wait()")
             self._must_wait = False
             if self.options.next_start is NextStart.WAITED:

@@ -64,7 +64,7 @@ class KernelEmitter:
             with pipeline.each_work_tile():
                 self._sections(straight, loops)
             self.emitters.mma_pipelining.end_work_tiles()
-        if self._next_start is NextStart.STORES:
+        if self._lets_next_start_late:
             self._let_next_start()
         pipeline.end_kernel()
 
@@ -76,8 +76,6 @@ class KernelEmitter:
         if self.plan.order.is_chained and not isinstance(self.pipeline, PersistentPipeline):
             straight.issue_early()
             loops.issue_early()
-        if self._next_start is NextStart.BEGUN:
-            self._let_next_start()
         loaded: set[str] = set()
         for number, node in enumerate(self.plan.facts.block.nodes):
             staged = self.plan.staged.get(number)
@@ -87,22 +85,14 @@ class KernelEmitter:
                 loaded.update(t for expr in node.access.index for t in expr.tensors())
         names = [t for t in self.plan.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
-        if self._next_start is NextStart.WAITED:
+        if self.plan.options.next_start is NextStart.WAITED:
             self._let_next_start()
         self.emitters.copies.load_places()
 
     @property
-    def _next_start(self) -> NextStart | None:
-        """When the next kernel may start, if its kernel says so. Loads are asked for by loops; all
-        of straight code at its beginning, and the next tiles of blocks that stay behind the last.
-        """
-        asked = self.plan.options.next_start if self.plan.order.triggers_next else None
-        if asked is not NextStart.LOADS:
-            return asked
-        if isinstance(self.pipeline, PersistentPipeline):
-            return NextStart.STORES
-        has_loop = any(s.loop is not None for s in self.plan.facts.block.sections)
-        return NextStart.LOADS if has_loop else NextStart.WAITED
+    def _lets_next_start_late(self) -> bool:
+        options, order = self.plan.options, self.plan.order
+        return order.triggers_next and options.next_start is NextStart.STORES
 
     def _let_next_start(self) -> None:
         # The GPU places the next kernel's blocks after all of this one's, where there is room.
@@ -111,12 +101,10 @@ class KernelEmitter:
 
     def _sections(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         is_one_tile = not isinstance(self.pipeline, PersistentPipeline)
-        if self._next_start is NextStart.LOADS:
-            loops.lets_next_start()
         for number, section in enumerate(self.plan.facts.block.sections):
             unsplit_positions(self.out, number)
             if is_one_tile and number == len(self.plan.facts.block.sections) - 1:
-                self.emitters.stores.lets_next_start = self._next_start is NextStart.STORES
+                self.emitters.stores.lets_next_start = self._lets_next_start_late
             if section.loop is not None:
                 if not isinstance(self.pipeline, PersistentPipeline):
                     straight.issue_for_later(number)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.epilogue.stores import NEXT_MAY_START
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
 from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
 from mirage_py.codegen.cuda.text.c_text import added
@@ -27,14 +26,6 @@ class LoopEmitter:
         self.out = emitters.out
         self.tiling = emitters.facts.tiling
         self.text = text
-        # The loop in which the next kernel is let start, and the line that does it.
-        self._last_loop = -1
-        self._trigger = ""
-
-    def lets_next_start(self) -> None:
-        """In the last loop, when its last tiles have been asked for, the next kernel may start."""
-        loops = (n for n, s in enumerate(self.block.sections) if s.loop is not None)
-        self._last_loop = max(loops, default=-1)
 
     def emit(self, number: int, dim: str) -> None:
         """The text of section ``number``, which loops along ``dim``."""
@@ -47,12 +38,6 @@ class LoopEmitter:
         variable = out.fresh(f"{dim}_start")
         with out.memory.loop(may_be_empty=not always_iterates(self.tiling, number)):
             emitters.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
-            ahead = emitters.plan.depths.get(number, 1) * tile
-            has_all = first == "0" and stop.isdigit() and ahead >= int(stop)
-            if number == self._last_loop and has_all:
-                out.line(NEXT_MAY_START)
-            elif number == self._last_loop:
-                self._trigger = f"if ({variable} + {ahead} >= {stop}) {NEXT_MAY_START}"
             self._hoist(section.nodes)
             if emitters.plan.live[number]:
                 self._await_tiles(section.nodes)
@@ -81,7 +66,6 @@ class LoopEmitter:
                 self._iteration(number, dim, variable, (first, tile))
             emitters.pipeline.end_loop(number)
             emitters.mma_pipelining.finish(f"{added(first, str(tile))} < {stop}")
-            self._trigger = ""
         emitters.accumulators.finish(states)
 
     def issue_early(self) -> None:
@@ -107,8 +91,6 @@ class LoopEmitter:
             out.starts[dim] = variable
             emitters.mma_pipelining.begin_iteration(variable, bounds)
             emitters.pipeline.begin_iteration(number)
-            if self._trigger:
-                out.line(self._trigger)
             self.text.emit(emitters.plan.phases[number])
             emitters.matmul.wgmma.settle()
             emitters.mma_pipelining.end_iteration(f"{variable} > {atom(bounds[0])}")

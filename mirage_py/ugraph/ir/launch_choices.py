@@ -50,13 +50,9 @@ class OverlapMode(StrEnum):
 
 
 class NextStart(StrEnum):
-    """When a kernel lets the next one start: before it waits itself, once it has waited, when its
-    last loads have been asked for, or before its last stores.
-    """
+    """When a kernel lets the next one start: once it has waited, or before its last stores."""
 
-    BEGUN = "begun"
     WAITED = "waited"
-    LOADS = "loads"
     STORES = "stores"
 
 

@@ -86,9 +86,8 @@ class LaunchConfig:
     next_start: NextStart | None = field(default=None, metadata=_about(
         "next", choice(NextStart), _BOTH,
         "of every kernel of a plan: the plan lies between kernels that start early, so that the "
-        "first one does, too, and what follows may start when a kernel has `begun`, has `waited`, "
-        "has asked for the last `loads` of its last loop (in Triton as `stores`), or comes to its "
-        "last `stores`",
+        "first one does, too, and what follows may start when a kernel has `waited`, or comes to "
+        "its last `stores`",
         default="nothing behind the plan starts early",
         cost="under a clock a plan that follows itself begins while it runs", capability=90,
     ))  # fmt: skip

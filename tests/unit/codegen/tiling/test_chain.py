@@ -76,12 +76,10 @@ def test_every_kernel_waits_before_it_touches_anything(name: str, backend: str) 
 @pytest.mark.parametrize("when", NextStart)
 def test_when_the_next_kernel_may_start(when: NextStart, backend: str) -> None:
     (kernel,) = emit_kernels(chained(rows(backend, 2), following=when))
-    before, after = body(kernel.source).split(START[backend])
-    assert (WAIT[backend] in before) == (when is not NextStart.BEGUN)
+    _, after = body(kernel.source).split(WAIT[backend])
+    before, after = after.split(START[backend])
     loop = "for d_start in" if backend == "triton" else "for (int d_start"
-    assert (loop in before) == (when in (NextStart.LOADS, NextStart.STORES))
-    is_inside = "if (d_start + 128 >= 256)" in before.rsplit("\n", 1)[-1]
-    assert is_inside == (when is NextStart.LOADS and backend == "cuda")
+    assert (loop in before) == (when is NextStart.STORES)
     assert re.search(r"tl\.store|[(]Y [+]", after)
 
 
@@ -132,18 +130,3 @@ def test_values_are_the_same() -> None:
     np.testing.assert_array_equal(by_triton, wanted)
     (by_cuda,) = run_emulated(replace(chain, backend="cuda"), arrays).values()
     np.testing.assert_allclose(by_cuda, wanted, rtol=2e-3, atol=2e-3)
-
-
-@pytest.mark.parametrize("stages", [2, 4])
-def test_the_next_kernel_may_start_when_the_last_loads_are_asked_for(stages: int) -> None:
-    """Of a loop whose tiles are all asked for in front of it, there."""
-    plan = chained(rows("cuda", stages), NextStart.LOADS, ["W"])
-    (kernel,) = emit_kernels(plan)
-    before, _ = body(kernel.source).split(START["cuda"])
-    assert ("for (int d_start" in before) == (stages == 2)
-    (found,) = check_plan(plan, 90)
-    assert found.clean, str(found)
-    arrays = random_inputs(plan.ugraph.program)
-    (chain,) = run_emulated(plan, arrays).values()
-    (alone,) = run_emulated(rows("cuda", stages), arrays).values()
-    np.testing.assert_array_equal(chain, alone)
