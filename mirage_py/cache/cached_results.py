@@ -6,7 +6,7 @@ import functools
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mirage_py.runtime.store.cache import ResultCache, cache_key
 from mirage_py.runtime.store.seals import is_sealed
 from mirage_py.search import model
 from mirage_py.search.enumerate.search import SearchLimits
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 
 
@@ -27,7 +28,9 @@ from mirage_py.ugraph.ir.program import Program
 class Question:
     """Everything that the result of an optimisation may depend on.
 
-    ``measured`` says whether a GPU times the candidates; ``budget`` is in seconds.
+    ``measured`` says whether a GPU times the candidates; ``budget`` is in seconds. ``part`` is
+    empty but where plans for a chain were asked for, too: "chain" is then the result, "link" its
+    plan for a chain.
     """
 
     program: Program
@@ -41,6 +44,7 @@ class Question:
     counts_host: bool = False
     writes: str = ""
     rows: tuple[str, ...] = ()
+    part: str = ""
 
     @property
     def key(self) -> str:
@@ -58,6 +62,8 @@ class Question:
             settings["writes"] = self.writes
         if self.rows:
             settings["rows"] = ",".join(self.rows)
+        if self.part:
+            settings["part"] = self.part
         if self.budget is not None:
             settings["budget"] = str(self.budget)
         if self.limits is not None and self.limits != SearchLimits():
@@ -128,13 +134,24 @@ def keep(question: Question, result: Result) -> None:
     report = result.document()
     if is_late(report):
         return
-    ResultCache().put(
-        question.target,
-        question.key,
-        program=question.program,
-        plan=result.plan,
-        report=report,
-    )
+    store, link = ResultCache(), _of_link(question)
+    plans = {question: result.plan}
+    if result.link is not None:
+        plans[link] = result.link
+    elif question.part:
+        store.drop(link.target, link.key)
+    for asked, plan in plans.items():
+        store.put(asked.target, asked.key, program=asked.program, plan=plan, report=report)
+
+
+def cached_link(question: Question) -> Plan | None:
+    """The plan for a chain of a cached result, if it has one of its own."""
+    found = cached_artifact(_of_link(question)) if question.part else None
+    return None if found is None else found.plan
+
+
+def _of_link(question: Question) -> Question:
+    return replace(question, part="link")
 
 
 def is_late(report: Mapping[str, Any]) -> bool:

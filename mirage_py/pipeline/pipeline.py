@@ -517,6 +517,7 @@ def question_of(program: Program, request: Request) -> Question:
         request.counts_host,
         request.writes,
         request.rows,
+        "chain" if request.streaming else "",
     )
 
 

@@ -33,7 +33,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
 
     def serve(region: RegionProgram, own: Kernel) -> Service:
         # Here and not above: the search is loaded when the first kernel is wanted.
-        from mirage_py.cache.cached_results import cached_artifact, keep
+        from mirage_py.cache.cached_results import cached_artifact, cached_link, keep
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
         from mirage_py.pipeline.sized_kernels import sized_result
@@ -48,7 +48,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
         known = cached_artifact(question) if with_cache and not region.dims else None
         streaming = None
         if known is not None:
-            plan, report = known.plan, known.report
+            plan, report, streaming = known.plan, known.report, cached_link(question)
         elif with_cache and (why := cached_failure(question, region.dims)):
             return Service(None, reason(Code.FAILED_BEFORE, why))
         else:

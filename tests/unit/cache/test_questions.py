@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirage_py.cache import cached_results
-from mirage_py.cache.cached_results import Question, cached_result, keep
+from mirage_py.cache.cached_results import Question, cached_link, cached_result, keep
 from mirage_py.frontend.spec.parse import parse
 from mirage_py.pipeline.pipeline import optimize, question_of
 from mirage_py.pipeline.selection.request import Request
@@ -49,3 +49,24 @@ def test_the_host_counts_where_it_is_timed():
     assert replace(ASKED, counts_host=True).key == ASKED.key
     measured = replace(ASKED, measured=True)
     assert replace(measured, counts_host=True).key != measured.key
+
+
+def test_a_plan_for_a_chain_is_kept_beside_the_result(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """A second process serves the same chain as the first one, which measured it."""
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    alone = question_of(PROGRAM, Request("h200", "triton", "none"))
+    asked = question_of(PROGRAM, Request("h200", "triton", "none", streaming=True))
+    assert alone.key != asked.key
+    result = optimize(PROGRAM, target="h200", backend="triton", effort="none")
+    assert result.plan is not None
+    link = replace(
+        result.plan, options=tuple(replace(o, num_warps=16) for o in result.plan.options)
+    )
+    keep(alone, result)
+    keep(asked, replace(result, link=link))
+    assert (cached_link(alone), cached_link(asked)) == (None, link)
+    found = cached_result(asked)
+    assert found is not None
+    assert found.plan == result.plan
+    keep(asked, result)
+    assert cached_link(asked) is None
