@@ -275,7 +275,7 @@ class _Run:
         # What is written whole and read in parts would be computed for both.
         if any(e.node in self._in_parts for e in outputs):
             return False
-        if has_products and self._has_others(end):
+        if has_products and (self._has_others(end) or self._looks_up_rows(end)):
             return False
         return self._weight <= MAX_WEIGHT or all(
             self._flow.weight_behind(e, self._start) <= MAX_WEIGHT for e in outputs
@@ -290,6 +290,14 @@ class _Run:
             elif not self._busy[element.node]:
                 return True
         return False
+
+    def _looks_up_rows(self, end: int) -> bool:
+        """Whether several rows that are data are found anew in each tile of a product's columns:
+        92.6 us on an H200 for 16 tokens, a norm and 4096 columns, and 11.4 behind the look-up.
+        """
+        members = self._flow.elements[self._start : end]
+        several = prod(self._rows or ()) > 1
+        return several and any(base_name(e.node) == "embedding" for e in members)
 
     def _takes(self, element: Element) -> bool:
         node = element.node

@@ -82,6 +82,12 @@ def test_inductor_may_be_as_far_off():
     assert row_of(TASK, answers(errors=errors), "")["faults"] == []
 
 
+def test_eager_may_be_as_far_off_float32():
+    """Deep models in bfloat16 are: 0.047 with 32 layers."""
+    exact = {"ours": 0.034, "eager": 0.047}
+    assert row_of(TASK, answers(errors={"ours": 0.058}, float32_errors=exact), "")["faults"] == []
+
+
 def test_a_process_that_fails_is_the_fault_of_its_row(monkeypatch: pytest.MonkeyPatch):
     def broken(phase: str, *_: Any) -> Any:
         if phase == "second_start":

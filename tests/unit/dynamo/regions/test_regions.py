@@ -46,6 +46,18 @@ def test_two_products_and_what_joins_them_are_one_region(traced: Trace):
     assert names(cut_of(module)) == ["mm silu mm mul"]
 
 
+@pytest.mark.parametrize(("tokens", "expected"), [(1, "embedding mm silu"), (4, "mm silu")])
+def test_rows_of_a_table_are_read_in_the_kernel_of_a_product_where_there_is_one(
+    traced: Trace, tokens: int, expected: str
+):
+    def embedded(ids: torch.Tensor, table: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.embedding(ids, table) @ weight)
+
+    ids = torch.zeros(tokens, dtype=torch.int64, device="meta")
+    module = traced(embedded, ids, half(32000, 4096), half(4096, 1024))
+    assert names(cut_of(module)) == [expected]
+
+
 def test_large_products_are_left_to_the_library(traced: Trace):
     module = traced(gated, half(8192, 4096), half(4096, 14336), half(4096, 14336))
     found = cut_of(module)
