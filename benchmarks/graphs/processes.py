@@ -12,6 +12,7 @@ import faulthandler
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ _AFTER = {
     "ours_freezing": "ours",
     "max_autotune": "max_autotune_freezing",
 }
+# Where packages and this project lie on a machine.
+_PREFIX = re.compile(rf'"(?:{re.escape(str(Path.cwd()))}/|/\S*/(?:site-packages|python3\.\d+)/)')
 
 
 @dataclass
@@ -143,7 +146,7 @@ def _end(row: _Row, name: str, why: str) -> None:
     if not part.pop("is_whole", False):
         frames = row.folder / f"{name}.frames"
         lines = frames.read_text("utf-8").splitlines() if frames.exists() else []
-        part = {"failure": why, **part, "where": [line.strip() for line in lines]}
+        part = {"failure": why, **part, "where": [_PREFIX.sub('"', line.strip()) for line in lines]}
     row.parts[name] = part
 
 
