@@ -79,7 +79,7 @@ def test_who_waits_is_next(gpu, tmp_path):
 
 
 def _becomes_locked(path: Path) -> bool:
-    for _ in range(2000):
+    for _ in range(20000):
         time.sleep(0.001)
         with contextlib.suppress(FileNotFoundError), path.open() as file:
             try:
