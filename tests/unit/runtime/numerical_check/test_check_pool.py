@@ -89,3 +89,12 @@ def test_where_float64_says_too_little_a_form_of_the_function_gives_what_eager_g
         beside = check.of_function(lambda x: (x * (1.0 + off),), lambda x: x, cpu)
     assert not required(alone).passed
     assert required(beside).passed == (off < 0.1)
+
+
+def test_forms_agree_in_every_type():
+    agree = check_pool.device_judge.agree
+    for dtype in (torch.bool, torch.int64, torch.float8_e4m3fn, torch.bfloat16):
+        one, other = (torch.tensor([0, 1, n]).to(dtype) for n in (1, 0))
+        assert agree((one, other), (one.clone(), other.clone()), 1e-3)
+        assert not agree(one, other, 1e-3)
+        assert not agree(one, one.float(), 1e-3)
