@@ -84,6 +84,7 @@ from mirage_py.ugraph.rewrite.merged_dims import (
     with_merged_reductions,
     with_merged_rows,
 )
+from mirage_py.ugraph.rewrite.nan_guards import without_nan_guards
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
@@ -449,7 +450,7 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     concatenations in pieces, what matmuls read twice read once, short rows of images as one, and
     patches of images as rows.
     """
-    free = remove_free_shifts(lower_masks(program), seed=seed)[0]
+    free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
     merged = with_merged_rows(with_shared_reads(with_pieces(free)))
     return with_merged_patches(with_merged_reductions(merged))
 
