@@ -88,15 +88,20 @@ def with_shared_reads(program: Program) -> Program:
 
 
 def _alike(program: Program) -> Iterator[tuple[str, str]]:
-    """Dimensions in which two loads differ that are otherwise equal: one is reduced, the other is
-    kept.
+    """Dimensions in which two loads differ that are otherwise equal.
 
-    By matmuls alone where both are operands of matmuls, else by sums and maxima alone: columns of a
-    matmul's result that are those of its operand by another name are split over a grid.
+    Of operands of matmuls one is reduced, by matmuls alone, and the other kept. Else one is reduced
+    by sums and maxima alone, as that of a norm, and the other is kept, or reduced so, too; or it is
+    summed over by a matmul, where no matmul knows the first: columns of a matmul's result that are
+    those of its operand by another name are split over a grid.
     """
     users = reads_of(program.nodes)
     contracted = {d for n in program.nodes if n.op == "matmul" for d in n.reduced}
     reduced = {d for d in reduced_dims(program) if d not in contracted}
+    # Dimensions that end in a sum or maximum, before any matmul.
+    kept = {d for o in program.outputs for d in program.nodes[o.node].dims}
+    kept |= {d for n in program.nodes if n.op == "matmul" for d in n.dims}
+    bound = reduced - kept
     loads: list[tuple[Access, set[str] | None]] = []
     for node, readers in zip(program.nodes, users, strict=True):
         matmuls = [program.nodes[r] for r in readers if program.nodes[r].op == "matmul"]
@@ -115,7 +120,12 @@ def _alike(program: Program) -> Iterator[tuple[str, str]]:
         if of_one is not None and of_other is not None:
             if (first in of_one) != (second in of_other):
                 yield first, second
-        elif not contracted & {first, second} and (first in reduced) != (second in reduced):
+        elif contracted & {first, second}:
+            if (first in contracted and second in bound) or (
+                first in bound and second in contracted
+            ):
+                yield first, second
+        elif first in reduced or second in reduced:
             yield first, second
 
 

@@ -62,3 +62,36 @@ def test_a_norm_reads_what_it_sums_over_once():
     loads = [n.access for n in shared.nodes if n.op == "load" and n.access.tensor == "X"]
     assert len(loads) == 1
     assert compare_programs(program, shared).equal
+
+
+# A norm of a norm: what the second one sums over is scaled by the first.
+NORMS = """
+T = 5, D = 8, E = 8, F = 8
+X[T, D] : f32
+let A[t, d] = X[t, d] / sqrt(sum[e](X[t, e]^2))
+Y[t, d] = A[t, d] / sum[f](A[t, f]^2)
+"""
+# Normalised keys, which a matmul sums over.
+KEYS = """
+T = 5, S = 6, D = 8, E = 8
+X[T, D], K[S, D] : f32
+Y[t, s] = sum[d](X[t, d] * K[s, d] / sqrt(sum[e](K[s, e]^2)))
+"""
+# Columns of a matmul's result are split over a grid, and its operand's are not.
+COLUMNS = """
+T = 5, D = 8, E = 8
+X[T, D], W[D, E] : f32
+let A[t, e] = sum[d](X[t, d] * W[d, e])
+Y[t] = sum[e](A[t, e] * X[t, e])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "loads"), [(NORMS, 1), (KEYS, 2), (COLUMNS, 3)], ids=["norms", "keys", "columns"]
+)
+def test_what_two_sums_read_is_read_once(text: str, loads: int):
+    """As PyTorch code has it: each norm has a name of its own for what it sums over."""
+    program = mirage_py.parse(text)
+    shared = with_shared_reads(program)
+    assert sum(n.op == "load" for n in shared.nodes) == loads
+    assert compare_programs(program, shared).equal
