@@ -220,14 +220,15 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
             why="it is cut into parts, and library calls between them depend on their number",
             repair="optimise its pieces one by one",
         )
-    if request.budget is None and measure:
+    is_usual = request.budget is None and measure
+    if is_usual:
         # The parts of a program and the whole of them share it.
         parts = 1 if whole is None else len(whole.parts) + 1
         request = replace(request, budget=USUAL_S[request.effort] * parts)
     if whole is not None:
         request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
         return optimize_parts(program, whole, ranked, PartJob(target, measure, request))
-    time_budget = TimeBudget(request.budget, started)
+    time_budget = TimeBudget(request.budget, started, is_usual)
     ranking = ranked(program, target, request)
     later = _cut_after_all(ranking)
     if later is not None:

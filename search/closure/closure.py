@@ -296,17 +296,18 @@ class Closure:
         number, moved = self.pool.add(value, looped, dims, stage, way)
         moved |= self._operators.note(number, way)
         tensor = self.pool[number]
-        if class_ not in tensor.classes:
+        # With a class alone nothing changes for the others: where the laws were cut off before they
+        # had nothing to add, one value has hundreds.
+        fresh = class_ not in tensor.classes
+        if fresh:
             tensor.classes.append(class_)
-            moved = True
         elif not moved:
             self.counter.merged += 1
-        if moved:
-            operators = self._operators.least(number)
-            for known in tensor.classes:
-                entry = (tensor.stage, operators, self._pushed, number, known)
-                heapq.heappush(self._queue, entry)
-                self._pushed += 1
+        operators = self._operators.least(number)
+        for known in tensor.classes if moved else [class_] if fresh else []:
+            entry = (tensor.stage, operators, self._pushed, number, known)
+            heapq.heappush(self._queue, entry)
+            self._pushed += 1
 
     def _refuse_operators(self, way: Alternative) -> None:
         """Refuse a way to make a tensor, or whatever could be made of the tensor it makes."""

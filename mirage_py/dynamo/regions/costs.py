@@ -6,7 +6,6 @@ are better left to a library; what a region is worth in truth is measured when i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -82,21 +81,10 @@ class Costs:
 
     def region_us(self, start: int, end: int) -> float:
         """The elements from one place to another in one kernel."""
-        members = self.flow.elements[start:end]
-        moved = self.flow.border_bytes(start, end)
-        half = _half_inside(members)
-        work = sum(self._compute_us(e, _OWN_TENSOR, half[e.node]) for e in members)
-        memory_us = moved / self.target.dram_bytes_per_us
-        other_us = self.target.launch_us
-        if any(e.facts.kind in (PRODUCT, ATTENTION) for e in members):
-            memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
-        time_us = max(memory_us, work) + other_us
-        weight = sum(e.facts.weight for e in members)
-        copies = sum(base_name(e.node) == "clone" and self._first(e, start) for e in members)
-        return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight + _FIRST_COPY_US * copies
-
-    def _first(self, element: Element, start: int) -> bool:
-        return all(self.flow.place.get(r.source, -1) < start for r in element.reads)
+        grown = GrowingRegion(self, start)
+        for element in self.flow.elements[start:end]:
+            grown.add(element)
+        return grown.us(end)
 
     def rest_us(self, start: int, end: int) -> float:
         """The same elements outside regions: a single product or attention by a library, or a run
@@ -156,12 +144,15 @@ class Costs:
         elif element.is_half and _library_tiles(element) < self.target.sms:
             is_sum = self.tunes and prod(element.shape[:-1]) == 1
             other_us += 0.0 if is_sum else _PARTS_US
-        compute_us = self._compute_us(element, _LIBRARY_TENSOR, element.is_half)
+        work_us = self.compute_us(element, _LIBRARY_TENSOR, element.is_half)
         if element.is_half and element.facts.kind == ATTENTION and _is_biased(element):
-            compute_us *= _ATTENTION_TENSOR / _BIASED_TENSOR
-        return max(memory_us, compute_us) + other_us
+            work_us *= _ATTENTION_TENSOR / _BIASED_TENSOR
+        return max(memory_us, work_us) + other_us
 
-    def _compute_us(self, element: Element, share: float, is_half: bool) -> float:
+    def compute_us(self, element: Element, share: float, is_half: bool) -> float:
+        """The arithmetic of an element at a share of the cores' rate."""
+        if not element.facts.flops:
+            return 0.0
         if element.facts.kind == ATTENTION:
             share = _ATTENTION_TENSOR
         if is_half:
@@ -171,15 +162,42 @@ class Costs:
         return element.facts.flops / (self.target.vector_flops_per_us * _VECTOR_SHARE)
 
 
-def _half_inside(members: Sequence[Element]) -> dict[Node, bool]:
-    """Whether each member follows what tensor cores multiply, were they one region: casts to
-    float32 are left out of programs, as in the attention that torch decomposes.
-    """
-    found: dict[Node, bool] = {}
-    for element in members:
-        before = (found.get(r.source, is_half(r.source)) for r in element.reads)
-        found[element.node] = element.is_half or all(before)
-    return found
+class GrowingRegion:
+    """The cost of a region that begins at a place, with one element more at a time."""
+
+    def __init__(self, costs: Costs, start: int) -> None:
+        self._costs = costs
+        self._start = start
+        # Whether each member follows what tensor cores multiply: casts to float32 are left out of
+        # programs, as in the attention that torch decomposes.
+        self._half: dict[Node, bool] = {}
+        self._work_us = 0.0
+        self._weight = 0
+        self._copies = 0
+        self._has_product = False
+
+    def add(self, element: Element) -> None:
+        """Take the next element."""
+        costs = self._costs
+        before = (self._half.get(r.source, is_half(r.source)) for r in element.reads)
+        half = self._half[element.node] = element.is_half or all(before)
+        self._work_us += costs.compute_us(element, _OWN_TENSOR, half)
+        self._weight += element.facts.weight
+        self._has_product |= element.facts.kind in (PRODUCT, ATTENTION)
+        self._copies += base_name(element.node) == "clone" and all(
+            costs.flow.place.get(r.source, -1) < self._start for r in element.reads
+        )
+
+    def us(self, end: int) -> float:
+        """The elements up to a place, which have been added, in one kernel."""
+        costs, target = self._costs, self._costs.target
+        memory_us = costs.flow.border_bytes(self._start, end) / target.dram_bytes_per_us
+        other_us = target.launch_us
+        if self._has_product:
+            memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
+        time_us = max(memory_us, self._work_us) + other_us
+        extra_us = _OPERATOR_US * self._weight + _FIRST_COPY_US * self._copies
+        return time_us / (1.0 - costs.min_gain) + extra_us
 
 
 def _keeps_shape(element: Element) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from mirage_py.dynamo.regions.common_dims import common_columns
-from mirage_py.dynamo.regions.costs import Costs
+from mirage_py.dynamo.regions.costs import Costs, GrowingRegion
 from mirage_py.dynamo.regions.flow import Element, Flow, flows
 from mirage_py.dynamo.regions.nodes import (
     ATTENTION,
@@ -147,7 +147,7 @@ def _cheapest(flow: Flow, costs: Costs, how: _How) -> tuple[float, tuple[Region,
     best = [0.0] + [inf] * count
     chosen: list[tuple[int, bool]] = [(0, False)] * (count + 1)
     for start in range(count):
-        for end, rest_us, region_us in _runs(flow, costs, start, how):
+        for end, rest_us, region_us in _runs(flow, costs, start, how, best):
             for cost, is_region in ((rest_us, False), (region_us, True)):
                 if best[start] + cost < best[end] - 1e-9:
                     best[end] = best[start] + cost
@@ -162,22 +162,30 @@ def _cheapest(flow: Flow, costs: Costs, how: _How) -> tuple[float, tuple[Region,
     return best[count], tuple(reversed(found))
 
 
-def _runs(flow: Flow, costs: Costs, start: int, how: _How) -> list[tuple[int, float, float]]:
-    """Every run from a place: where it ends, its cost outside and as a region (infinity: none)."""
+def _runs(
+    flow: Flow, costs: Costs, start: int, how: _How, best: Sequence[float]
+) -> list[tuple[int, float, float]]:
+    """Every run from a place: where it ends, its cost outside and as a region (infinity: none, or
+    none that is cheaper than the ``best`` known way to get there).
+    """
     first = flow.elements[start]
     if first.facts.kind == LEFT:
         return [(start + 1, 0.0, inf)]
     found = []
     run = _Run(flow, start, how)
+    grown = GrowingRegion(costs, start)
     plain = True
     for end in range(start + 1, len(flow.elements) + 1):
         element = flow.elements[end - 1]
         fits = run.add(element)
+        grown.add(element)
         plain = plain and not _is_product(element) and element.facts.kind != LEFT
         rest_us = costs.rest_us(start, end) if plain or end == start + 1 else inf
         if not fits and not plain and end > start + 1:
             break
-        region_us = costs.region_us(start, end) if fits and run.is_whole(end) else inf
+        region_us = grown.us(end) if fits else inf
+        if best[start] + region_us >= best[end] or not run.is_whole(end):
+            region_us = inf
         found.append((end, rest_us, region_us))
         if end - start >= _MAX_BESIDE:
             break

@@ -27,7 +27,8 @@ _LEAST_RANK_SHARE = 0.12
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1
-# What the parts of a program get in any case that is cut after it was searched whole.
+# Where nobody asked for a budget, what the parts of a program get in any case that is cut after it
+# was searched whole.
 _CUT_SHARE = 2 / 3
 
 
@@ -38,10 +39,14 @@ def _now() -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """``seconds`` from ``started`` on; None for no end. All times are of ``time.monotonic``."""
+    """``seconds`` from ``started`` on; None for no end. All times are of ``time.monotonic``.
+
+    ``is_usual``: nobody asked for it, it is that of the effort.
+    """
 
     seconds: float | None
     started: float = field(default_factory=_now)
+    is_usual: bool = False
 
     @property
     def end(self) -> float | None:
@@ -50,7 +55,10 @@ class TimeBudget:
 
     def left(self) -> float | None:
         """Seconds of it that are left, for parts of what was searched whole in vain."""
-        return self.end and max(self.end - _now(), _CUT_SHARE * (self.seconds or 0.0))
+        if self.end is None or self.seconds is None:
+            return None
+        least = _CUT_SHARE if self.is_usual else _MEASURING_SHARE
+        return max(self.end - _now(), least * self.seconds)
 
     def searched_by(self) -> float | None:
         """When the search has to be over, which begins now."""

@@ -36,3 +36,14 @@ def test_without_a_budget_nothing_ends():
             budget.measured_by(),
         )
         assert set(ends) in ({None}, {math.inf})
+
+
+@pytest.mark.parametrize(("is_usual", "late_s"), [(False, 10.0), (True, 200 / 3)])
+def test_parts_have_what_is_left_of_a_budget_that_was_asked_for(
+    is_usual: bool, late_s: float, monkeypatch: pytest.MonkeyPatch
+):
+    budget = TimeBudget(100.0, started=1000.0, is_usual=is_usual)
+    for now, left in ((1020.0, 80.0), (1095.0, late_s)):
+        monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)
+        assert budget.left() == pytest.approx(left)
+    assert TimeBudget(None).left() is None
