@@ -186,6 +186,8 @@ def _section_load(
                 split_ops += _SPLIT_OPS * warps * inner * extent
         repeats = max(repeats, shares[1])
     operand_bytes += warps * sum(fragments.values())
+    # Warps that share out the inner positions of codes wait for no other.
+    alone = sum(bool(d.codes_bytes) and warps <= d.codes_shares for d in work.dots)
     # Warps along the columns each compute the same rows.
     vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1) + split_ops
     return SectionLoad(
@@ -196,7 +198,7 @@ def _section_load(
         operand_bytes=operand_bytes,
         vector_ops=vector_ops,
         reduced=work.reduced,
-        barriers=work.barriers,
+        barriers=work.barriers - alone,
         sums=len(work.sums) - late_sums,
         late_sums=late_sums,
         cache_bytes=work.cache_bytes,

@@ -9,6 +9,7 @@ inline long long checked_position(long long position, long long count) {
     return position;
 }
 inline void cp_async_16(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 16, is_in); }
+inline void cp_async_16_of_128(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 16, is_in); }
 inline void cp_async_8(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 8, is_in); }
 inline void cp_async_4(void* to, const void* from, bool is_in) { on_cpu::copy_async(to, from, 4, is_in); }
 void cp_async_commit();

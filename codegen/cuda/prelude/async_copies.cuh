@@ -4,6 +4,12 @@ __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_gl
                  :: "r"(shared_address(to_shared)), "l"(from_global), "r"(is_in ? 16 : 0) : "memory");
 }
 
+// The same; the L2 fetches all 128 bytes around, which other threads ask for.
+__device__ __forceinline__ void cp_async_16_of_128(void* to_shared, const void* from_global, bool is_in) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 :: "r"(shared_address(to_shared)), "l"(from_global), "r"(is_in ? 16 : 0) : "memory");
+}
+
 // Starts a copy of 8 bytes to shared memory, or of zeros where nothing is in.
 __device__ __forceinline__ void cp_async_8(void* to_shared, const void* from_global, bool is_in) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"

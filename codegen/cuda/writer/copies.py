@@ -185,7 +185,9 @@ class Copies:
             source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
             source = self._by_steps(load, tile.pieces, i) or source
             # With a cache policy an H200 takes the instruction for an illegal one (CUDA 13.0).
-            out.line(f"cp_async_16({self._private_place(tile, buffer, i)}, {source}, {inside});")
+            # Of a row each access of a warp has 64 bytes, a half of what the memory gives at once.
+            to = self._private_place(tile, buffer, i)
+            out.line(f"cp_async_16_of_128({to}, {source}, {inside});")
 
     def _by_steps(self, load: int, layout: Layout, i: str) -> str:
         """The place that copy ``i`` reads as that of the first one and a constant, which the

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from several_kernels import over
 
-from mirage_py.codegen.cuda.kernel.module import emit_cuda
+from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.frontend.spec import parse
 from mirage_py.search.model.footprint import is_warp_group_dot
@@ -110,6 +110,11 @@ def test_codes_are_multiplied_by_single_warps_that_share_out_the_inner_positions
     assert dot.codes_bytes == block.grid_tiles["n"] * (loop.tile or 1)
     assert dot.sides[dot.codes_side] == block.grid_tiles["n"]
     assert dot.codes_shares == (loop.tile or 1) // 64
+    # Each warp has a share of its own, so that none waits for another in the loop.
+    assert options.num_warps <= dot.codes_shares
+    assert max(options.num_stages) <= 4
+    (kernel,) = kernel_plans(best.plan)
+    assert len(kernel.warp_tiles) == 1
     assert not is_warp_group_dot(dot, options, H200)
     # Triton has a matmul of converted numbers.
     (other,) = TiledKernel(tiling).dots.values()

@@ -15,6 +15,7 @@ CALLS_80 = """
     unsigned r[4] = {1, 2, 3, 4};
     float f[4] = {x, x, x, x};
     cp_async_16(shared, in, true);
+    cp_async_16_of_128(shared, in, true);
     cp_async_8(shared, in, false);
     cp_async_4(shared, in, true);
     cp_async_commit();
