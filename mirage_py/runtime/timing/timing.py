@@ -104,13 +104,13 @@ def time_interleaved(
             try:
                 replays[name] = _captured(entry, sets, pool)
                 # Each run is over when the next one begins, and nobody reads its results: where
-                # these are large they all lie in the memory of the first graph. A capture that
-                # broke off leaves its pool in use.
+                # these are large they all lie in the memory of the first graph.
                 graph = replays[name].graph
                 pool = graph.pool() if sets == 1 and graph is not None else None
             except Exception as error:  # noqa: BLE001
                 # A candidate or a user's baseline may fail in any way; it is reported and the
-                # others go on.
+                # others go on, in another pool: a capture that broke off leaves its own in use.
+                pool = None
                 require_gpu(name, error)
                 results[name] = _failed(error)
     finally:

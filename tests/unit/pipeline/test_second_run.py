@@ -47,6 +47,7 @@ class Found:
     """What the first process found."""
 
     plan = PLAN
+    link = None
 
     def document(self) -> dict[str, Any]:
         return {}
@@ -57,7 +58,7 @@ def test_where_nothing_is_faster_it_says_why_now_and_from_the_cache(
 ):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
     served = Served(Server.EAGER, reason(Code.NONE_FITS, "h200"))
-    found = SimpleNamespace(plan=None, document=lambda: {"served": served.document()})
+    found = SimpleNamespace(plan=None, link=None, document=lambda: {"served": served.document()})
     monkeypatch.setattr(pipeline, "run", lambda *_, **__: found)
     prepare = pipeline.optimizer_for(pipeline.Request("h200"))
     for _ in range(2):
@@ -85,7 +86,7 @@ def test_torch_compile_serves_now_and_from_the_cache(
 
     def run(_program: Any, request: pipeline.Request) -> Any:
         timed.append(request.baselines["compile_max_autotune"](1))
-        return SimpleNamespace(plan=None, document=lambda: report)
+        return SimpleNamespace(plan=None, link=None, document=lambda: report)
 
     monkeypatch.setattr(pipeline, "run", run)
     prepare = pipeline.optimizer_for(pipeline.Request("h200", effort="full"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,8 +41,9 @@ class Replay:
     """An entry that was captured."""
 
     note = ""
+    graph = None
 
-    def __init__(self, entry, sets) -> None:
+    def __init__(self, entry, sets, pool=None) -> None:
         entry(0)
         self.entry = entry
 
@@ -100,6 +102,27 @@ def test_who_only_fails_costs_nobody_else(gpu: Gpu, monkeypatch: pytest.MonkeyPa
     found = time_interleaved({"plan 0": fails, "plan 1": lambda _: None}, 2, reps=3)
     assert found["plan 0"].failure == "ValueError: no such layout"
     assert found["plan 1"].ran
+
+
+def test_a_capture_that_broke_off_shares_its_pool_with_none_after_it(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+):
+    pools: list[object] = []
+
+    class Captured(Replay):
+        def __init__(self, entry, sets, pool=None) -> None:
+            pools.append(pool)
+            super().__init__(entry, sets, pool)
+            self.graph = SimpleNamespace(pool=lambda: "of the first")
+
+    monkeypatch.setattr(timing, "_captured", Captured)
+
+    def fails(_: int) -> None:
+        raise ValueError("no such layout")
+
+    entries = {"eager": lambda _: None, "plan 0": fails, "plan 1": lambda _: None}
+    time_interleaved(entries, 1, reps=3)
+    assert pools == [None, "of the first", None]
 
 
 @pytest.mark.parametrize("kind", [CompileError, ValueError])
