@@ -129,7 +129,7 @@ def field_test(
         small = _small(evaluable, ugraph, seed + trial // len(FIELDS))
         used.append(dict(small[0].sizes))
         # At the real sizes first: small tensors are as large as what is read of them.
-        mismatch_here = None if trial else _broken_rule(ugraph)
+        mismatch_here = None if trial else broken_rule(ugraph)
         mismatch_here = mismatch_here or redrawn(small[0], field, seed + trial, _Comparison(*small))
         if trial == trials - 1 and mismatch_here is None:
             real = real_test(*small, seed=seed)
@@ -165,7 +165,8 @@ def _check_own_dims(ugraph: UGraph) -> None:
         )
 
 
-def _broken_rule(ugraph: UGraph) -> Mismatch | None:
+def broken_rule(ugraph: UGraph) -> Mismatch | None:
+    """The rule of the IR that a µGraph breaks, if it does."""
     try:
         validate_ugraph(ugraph)
     except ValidationError as error:

@@ -53,6 +53,17 @@ def test_a_guard_that_says_nothing_is_left_out(function, count):
         lambda x, y: torch.where(torch.isnan(x), NAN, torch.where(y == 0, 0.0, x * y)),
         lambda x, y: torch.where(torch.isnan(x), NAN, torch.maximum(x * y, y)),
         lambda x, y: torch.where(torch.isnan(x), NAN, torch.tril(x) + y),
+        # Laws of numbers leave nothing of x in these.
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * (x > 0)),
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * (y > 0)),
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * torch.tril(y)),
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * torch.where(y == 0, 0.0, y)),
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * (y - y)),
+        lambda x, y: torch.where(torch.isnan(x), NAN, x * 0.0 + y),
+        lambda x, y: torch.where(torch.isnan(x), NAN, (x + y) - x),
+        lambda x, y: torch.where(torch.isnan(x), NAN, (x * y) / x),
+        lambda x, y: torch.where(torch.isnan(x), NAN, torch.exp(x + y) / torch.exp(x)),
+        lambda x, y: torch.special.xlogy(x * 0, x * 0) + y,
     ],
 )
 def test_one_that_does_stays(function):

@@ -14,7 +14,9 @@ from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.forms import form_of
 from mirage_py.search.space.splits import split_choices, split_dims
 from mirage_py.targets import H200
+from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.merged_dims import with_merged_reductions
@@ -118,3 +120,20 @@ def test_what_is_read_round_the_end_of_an_axis_is_read_from_a_longer_one():
     nodes = tuple(moved if n is load else n for n in block.nodes)
     wrong = replace(family, kernels=(replace(block, nodes=nodes),))
     assert not tests.run(wrong).equal
+
+
+def test_an_index_beyond_its_axis_is_wrong_though_it_lies_within_the_joint_one():
+    position = ix.dim("p")
+    b = ProgramBuilder("squares")
+    b.dim("p", 64)
+    b.input("X", (4, 16), F32)
+    element = b.load("X", (position // 16, position % 16))
+    b.output("Z", b.apply("square", element), (position,), F32)
+    program = b.build()
+    tests = FamilyTests(program, trials=2, seed=0)
+    family = search(program, seed=0, limits=SearchLimits(max_kernels=1)).families[0].ugraph
+    assert tests.run(family).equal
+    (block,) = family.kernels
+    row = Access("X", (ix.const(0), position))
+    nodes = tuple(replace(n, attr=row) if n.op == "load" else n for n in block.nodes)
+    assert not tests.run(replace(family, kernels=(replace(block, nodes=nodes),))).equal
