@@ -15,6 +15,9 @@ from mirage_py.runtime.eager.compiled import MODES
 Json = dict[str, Any]
 
 _QUOTED = re.compile(r" in `.*")
+# The status of what PyTorch itself refuses in a type of numbers: a model that makes tensors of
+# another one.
+NOT_OF_THIS_TYPE = "not of this type"
 # As slow as this beside torch.compile is not slower.
 _MARGIN = 0.98
 
@@ -23,7 +26,8 @@ def summary(rows: Mapping[str, Json]) -> Json:
     """By level: how many were taken, why others were not, and how fast what was timed is."""
     found: Json = {}
     for level in sorted({key.partition("-")[0] for key in rows}):
-        own = {key: row for key, row in rows.items() if key.startswith(f"{level}-")}
+        all_rows = {key: row for key, row in rows.items() if key.startswith(f"{level}-")}
+        own = {key: row for key, row in all_rows.items() if row["status"] != NOT_OF_THIS_TYPE}
         taken = [row for row in own.values() if row["status"] == "taken"]
         in_parts = sum(row["status"] == "in parts" for row in own.values())
         refused = Counter(
@@ -34,6 +38,7 @@ def summary(rows: Mapping[str, Json]) -> Json:
             "taken": len(taken),
             "in_parts": in_parts,
             "refused": dict(refused.most_common()),
+            "not_of_this_type": [key for key in all_rows if key not in own],
             "identically_zero": [key for key, row in own.items() if row.get("zero")],
         }
         if any("us" in row for row in taken):
@@ -61,7 +66,9 @@ def _speed(rows: Mapping[str, Json]) -> Json:
         found[f"fast_{p}_over_compile"] = sum(x > p for x in over.values()) / len(rows)
     found["geomean_over_eager"] = _geomean(over_eager)
     found["geomean_over_compile"] = _geomean([*over.values()])
-    found["wrong"] = [key for key in timed if key not in right]
+    apart = [key for key in timed if key not in right]
+    found["wrong"] = [key for key in apart if not timed[key].get("closer_than_eager")]
+    found["closer_than_eager"] = [key for key in apart if key not in found["wrong"]]
     found["slower"] = {key: round(x, 3) for key, x in over.items() if x < _MARGIN}
     return found
 
@@ -72,6 +79,8 @@ def row_line(row: Json) -> str:
         return f"{row['status']} {row.get('reason', '')}"
     times = ", ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
     right = "" if row["correct"] else "WRONG; "
+    if row.get("closer_than_eager"):
+        right = "apart from eager, and closer to float64; "
     return f"{right}{over_compile(row):.3f}x of torch.compile; {times} us; {row['served'][-90:]}"
 
 
@@ -93,6 +102,8 @@ def lines(rows: Mapping[str, Json]) -> list[str]:
             f"{level}: {part['taken']} of {part['problems']} taken, {part['in_parts']} in parts"
         )
         found += [f"  {count:3d}  {reason}" for reason, count in part["refused"].items()]
+        if part.get("not_of_this_type"):
+            found.append(f"  no problems in this type: {', '.join(part['not_of_this_type'])}")
         if part["identically_zero"]:
             found.append(f"  identically zero: {', '.join(part['identically_zero'])}")
         if "fast_1" in part:
@@ -101,4 +112,6 @@ def lines(rows: Mapping[str, Json]) -> list[str]:
             shares = ", ".join(f"fast_{p} {part[f'fast_{p}_over_compile']:.2f}" for p in (1, 2))
             found.append(f"  {shares}; geometric mean {part['geomean_over_compile']} over compile")
             found.append(f"  slower: {part['slower'] or 'none'}; wrong: {part['wrong'] or 'none'}")
+            closer = ", ".join(part["closer_than_eager"])
+            found += [f"  apart from eager, and closer to float64: {closer}"] if closer else []
     return found

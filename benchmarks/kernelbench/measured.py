@@ -23,7 +23,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from benchmarks.kernelbench import shared_gpu
+from benchmarks.kernelbench import distances, shared_gpu
+from benchmarks.kernelbench.document import NOT_OF_THIS_TYPE
 from benchmarks.kernelbench.problem import Problem, load
 from benchmarks.peers.autotuning_turns import tune_in_turns
 from benchmarks.suite.row_worker import prepare as prepared
@@ -42,6 +43,8 @@ Note = Callable[[str], None]
 
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
+# In which PyTorch refuses types.
+_WORDS_OF_TYPES = ("dtype", "not implemented for", "type of input", "Input type", "scalar type")
 _TRIALS = 5
 _WARM, _FEWEST, _REPEATS, _MOST_REPEATS = 3, 8, 20, 60
 _TIMING_S = 2.0
@@ -166,17 +169,18 @@ def _beside_torch(problem: Problem, task: Task, dtype: torch.dtype, note: Note) 
             row["first_call_s"][name] = round(time.monotonic() - begin, 1)
         # A peer that fails is shown as such, and the others are measured.
         except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:200]
+            if name == "eager" and isinstance(error, RuntimeError) and _is_of_types(error):
+                return {"status": NOT_OF_THIS_TYPE, "reason": reason}
             if name in ("ours", "eager"):
                 raise
-            row["faults"][name] = f"{type(error).__name__}: {error}"[:200]
+            row["faults"][name] = reason
             del candidates[name]
     note("KernelBench's check")
     row["correct"] = _correct(served, model, inputs, task["dtype"])
     if not row["correct"]:
-        peers = {name: call for name, call in candidates.items() if name in task["peers"]}
-        row["correct_peers"] = {
-            name: _correct(call, model, inputs, task["dtype"]) for name, call in peers.items()
-        }
+        note("distances from float64")
+        row |= distances.judged(candidates, model, inputs, _TOLERANCE[task["dtype"]])
     row["served"] = str(served.dispatch_table()).strip().splitlines()[-1]
     # A row is one without it, too.
     with contextlib.suppress(Exception):
@@ -212,6 +216,11 @@ def _moved(x: Any, dtype: torch.dtype) -> Any:
     if not isinstance(x, torch.Tensor):
         return x
     return x.cuda().to(dtype) if x.is_floating_point() else x.cuda()
+
+
+def _is_of_types(error: RuntimeError) -> bool:
+    """Whether PyTorch refuses the types of the operands, as where a model makes some in float32."""
+    return any(word in str(error) for word in _WORDS_OF_TYPES)
 
 
 def _correct(served: Any, model: torch.nn.Module, inputs: list[Any], dtype: str) -> bool:

@@ -15,7 +15,11 @@ from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check import judge
-from mirage_py.runtime.numerical_check.device_reference import kept_share, needs_device
+from mirage_py.runtime.numerical_check.device_reference import (
+    OTHERS_SHARE,
+    kept_share,
+    needs_device,
+)
 from mirage_py.runtime.numerical_check.input_store import (
     RANDOM,
     InputSet,
@@ -37,9 +41,8 @@ if TYPE_CHECKING:
 
     Outputs = Sequence[torch.Tensor]
 
-# Of sets other than the random one: how much of the work that one may take, and how many elements.
-# Each set has other windows, so that all of them together compare more than one does.
-_OTHERS_SHARE = 1 / 16
+# Of sets other than the random one, of which each has other windows, so that all of them together
+# compare more than one does.
 _MOST_ELEMENTS = 1 << 20
 # Of inputs of which no more than one set stays in the GPU's memory.
 _LARGE_BYTES = 1 << 30
@@ -71,7 +74,7 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
         found = reference(
             store.program,
             inputs.inputs,
-            max_work=task["max_work"] * (1.0 if is_random else _OTHERS_SHARE),
+            max_work=task["max_work"] * (1.0 if is_random else OTHERS_SHARE),
             max_elements=_MOST_RANDOM_ELEMENTS if is_random else _MOST_ELEMENTS,
             seed=SET_NAMES.index(inputs.name),
             threads=task["threads"],

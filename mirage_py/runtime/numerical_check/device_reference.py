@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.eager.eager_source import eager_source, torch_function
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
+from mirage_py.ugraph.interpret.frame import MAX_DIMS
 from mirage_py.ugraph.ir.dtypes import F64, DType
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.logs import logs_apart
@@ -37,21 +38,20 @@ _MOST_KEPT = 1 << 22
 _ENDS = 1 << 16
 # Neighbours, among which eager's error is measured.
 _NEIGHBOURS = 128
-# Of the work that a reference may take, what its first windows may; and what a first stage may, of
-# which no set leaves anything out.
-_SHARE, _STAGE_SHARE = 0.5, 1 / 16
+# Of the work that the reference of the random set may take, what no set leaves out may: the first
+# windows, or a first stage. The other sets have no more than that.
+OTHERS_SHARE = 1 / 16
 
 
 def needs_device(program: Program, max_work: float) -> bool:
     """Whether the least that the host would have to evaluate takes too much of ``max_work``, or
-    arrays that are too large, and torch has the program.
+    arrays that are too large or have too many axes, and torch has the program.
     """
     safe = add_safe_shifts(logs_apart(program))
     stage = first_stage(safe)
     work, elements = least_cost(stage or safe)
-    few = LEAST_WINDOWS * work <= _SHARE * max_work
-    if stage is not None:
-        few = total_work(stage) <= _STAGE_SHARE * max_work
+    needed = LEAST_WINDOWS * work if stage is None else total_work(stage)
+    few = needed <= OTHERS_SHARE * max_work and len(safe.sizes) <= MAX_DIMS
     if few and elements <= 2 * MAX_ELEMENTS:
         return False
     try:
@@ -103,15 +103,17 @@ def device_reference(program: Program, inputs: Sequence[torch.Tensor], seed: int
 
 
 def _places(tensor: Tensor, seed: int) -> Places:
+    """Groups of neighbours, in order. Sorting millions of places would take seconds."""
     size = tensor.elements
     if size <= _MOST_KEPT:
         return Places(tensor.shape, np.arange(size))
-    draw = np.random.default_rng(seed)
-    count = (_MOST_KEPT - 2 * _ENDS) // _NEIGHBOURS
-    starts = draw.integers(_ENDS, size - _ENDS - _NEIGHBOURS, count)
-    between = (starts[:, None] + np.arange(_NEIGHBOURS)).reshape(-1)
-    flat = np.concatenate([np.arange(_ENDS), between, np.arange(size - _ENDS, size)])
-    return Places(tensor.shape, np.unique(flat))
+    groups, ends = -(-size // _NEIGHBOURS), _ENDS // _NEIGHBOURS
+    count = _MOST_KEPT // _NEIGHBOURS - 2 * ends
+    drawn = np.random.default_rng(seed).choice(groups - 2 * ends, count, replace=False)
+    between = ends + np.sort(drawn)
+    chosen = np.concatenate([np.arange(ends), between, np.arange(groups - ends, groups)])
+    flat = (chosen[:, None] * _NEIGHBOURS + np.arange(_NEIGHBOURS)).reshape(-1)
+    return Places(tensor.shape, flat[flat < size])
 
 
 def _run(
@@ -133,8 +135,8 @@ def _run(
 
 def _spread(errors: NDArray[np.float64], flat: NDArray[np.int64]) -> NDArray[np.float64]:
     """The root mean square of the errors of neighbours, of each those that are numbers."""
-    group = flat // _NEIGHBOURS
-    _, number = np.unique(group, return_inverse=True)
+    # In order, so those of a group follow each other.
+    number = np.cumsum(np.diff(flat // _NEIGHBOURS, prepend=flat[:1] // _NEIGHBOURS) > 0)
     is_number = np.isfinite(errors)
     with np.errstate(over="ignore"):
         squares = np.bincount(number, np.where(is_number, errors, 0.0) ** 2)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.timing.timing import rotation_sets
+from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.numerical_check.float_case import EagerError
 from mirage_py.verify.numerical_check.input_changes import kept_as
@@ -87,7 +88,7 @@ class InputStore:
     def inputs(self, name: str, device: torch.device) -> tuple[torch.Tensor, ...]:
         """The input tensors of a set, in the layout that the program says."""
         return tuple(
-            laid_out(tensor, on_device(self._read_input(name, tensor), device))
+            laid_out(tensor, on_device(self._read_input(name, tensor), device, tensor.dtype))
             for tensor in self.program.inputs
         )
 
@@ -136,11 +137,15 @@ def to_arrays(program: Program, outputs: tuple[torch.Tensor, ...]) -> dict[str, 
     return {name: t.double().cpu().numpy() for name, t in named}
 
 
-def on_device(given: PeriodicInput, device: torch.device) -> torch.Tensor:
-    """All elements of an input."""
+def on_device(
+    given: PeriodicInput, device: torch.device, dtype: DType | None = None
+) -> torch.Tensor:
+    """All elements of an input; of one in a half ``dtype`` in no wider type."""
     import torch
 
     table, kind = (torch.from_numpy(x).to(device) for x in (given.table, given.kind))
+    if dtype is not None and dtype.is_half:
+        table = table.to(getattr(torch, dtype.torch_name))
     kinds, period = given.table.shape
     size = prod(given.shape)
     if kinds == 1:

@@ -151,10 +151,12 @@ class FinalBenchmark:
 
         Raises LostGpuError.
         """
+        self._progress(f"checking {baseline.name} on all input sets")
         try:
             forms = (self._functions[baseline.name], self._functions.get(EAGER))
             baseline.evidence = None  # that of random inputs, in which eager was not asked
-            baseline.prove(self._check.of_function(*forms, self._device))
+            with self._stages.timed("baselines' check"):
+                baseline.prove(self._check.of_function(*forms, self._device))
         except Exception as error:  # noqa: BLE001  as in _check_baselines
             require_gpu(baseline.name, error)
             baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")

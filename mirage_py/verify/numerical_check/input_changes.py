@@ -14,6 +14,7 @@ import numpy as np
 
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray, Index
+from mirage_py.ugraph.interpret.frame import MAX_DIMS
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.dtypes import F16, F32, F64, DType
 from mirage_py.ugraph.ir.node import Attr
@@ -96,7 +97,9 @@ class Probe:
         self._safe = first_stage(safe, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or safe
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
         self._part = first_stage(program, _PROBED_ELEMENTS, _PROBED_ELEMENTS) or program
-        self._can_look = all(least_cost(p)[0] <= _MOST_WORK for p in (self._part, self._safe))
+        self._can_look = len(program.sizes) <= MAX_DIMS and all(
+            least_cost(p)[0] <= _MOST_WORK for p in (self._part, self._safe)
+        )
 
     def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
         """The last of ascending levels at which everything fits; the first is taken to, and is all

@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.kernelbench import command, document, page, shared_gpu
+from benchmarks.kernelbench import command, distances, document, measured, page, shared_gpu
 from benchmarks.kernelbench.command import main
 from benchmarks.kernelbench.measured import elements_of
 from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
@@ -234,5 +234,37 @@ def test_shares_are_of_all_problems():
     assert (found["fast_0"], found["fast_1"], found["fast_2"]) == (0.5, 0.5, 0.25)
     assert (found["fast_1_over_compile"], found["correct"]) == (0.25, 2)
     assert (found["slower"], found["wrong"]) == ({"L1-2": 0.75}, ["L1-3"])
+    # What PyTorch refuses is none of the problems; what eager rounds away is not wrong.
+    rows["L1-5"] = {"status": document.NOT_OF_THIS_TYPE, "reason": "dtype"}
+    rows["L1-3"]["closer_than_eager"] = True
+    again = document.summary(rows)["L1"]
+    assert (again["problems"], again["not_of_this_type"]) == (4, ["L1-5"])
+    assert (again["wrong"], again["closer_than_eager"]) == ([], ["L1-3"])
+    assert again["fast_0"] == found["fast_0"]
     assert found["geomean_over_eager"] == pytest.approx((2.5 * 1.25) ** 0.5)
     assert found["refused"] == {"x": 1}
+
+
+class _Decay(torch.nn.Module):
+    def forward(self, x):
+        return torch.exp(torch.cumsum(x, -1))
+
+
+def test_what_eager_rounds_away_is_told_from_what_is_wrong():
+    model, x = _Decay(), torch.linspace(3, -3, 64, dtype=torch.bfloat16).repeat(8, 1)
+    right = model(x.float()).bfloat16()
+    assert not torch.allclose(right, model(x), atol=1e-2, rtol=1e-2)
+    calls = {"eager": model, "ours": lambda x: model(x.float()).bfloat16()}
+    found = distances.judged(calls, model, [x], 1e-2)
+    assert found["closer_than_eager"]
+    outside = {name: far["outside"] for name, far in found["from_float64"].items()}
+    assert outside["ours"] == 0.0 < outside["eager"]
+    calls["ours"] = lambda x: torch.cat([right[:-1], torch.zeros_like(right[:1])])
+    assert not distances.judged(calls, model, [x], 1e-2)["closer_than_eager"]
+
+
+def test_types_that_pytorch_refuses_are_told_from_other_faults():
+    with pytest.raises(RuntimeError) as refused:
+        torch.ones(2, 2) @ torch.ones(2, 2, dtype=torch.bfloat16)
+    assert measured._is_of_types(refused.value)
+    assert not measured._is_of_types(RuntimeError("CUDA out of memory"))

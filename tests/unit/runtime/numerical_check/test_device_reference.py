@@ -11,6 +11,8 @@ from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.numerical_check import check_service, device_reference, judge
 from mirage_py.runtime.numerical_check.device_reference import needs_device
 from mirage_py.runtime.numerical_check.input_store import InputStore
+from mirage_py.ugraph.ir.dtypes import BF16
+from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.numerical_check.input_sets import set_names
 from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
@@ -31,6 +33,10 @@ def test_what_needs_gigabytes_for_one_element_is_left_to_the_device():
     loss = "N = {}, V = 32000\nX[N, V] : bf16\nL[0] = sum[n](log(sum[v](exp(X[n, v]))))"
     assert needs_device(parse(loss.format(4096)), MAX_REFERENCE_WORK)
     assert not needs_device(parse(loss.format(64)), MAX_REFERENCE_WORK)
+    # Statistics over a batch take little of the random set's work, and more than all of any other.
+    batch = "N = {}, C = 64\nX[N, C] : bf16\nlet M[c] = sum[n](X[n, c])\nY[n, c] = X[n, c] - M[c]"
+    assert needs_device(parse(batch.format(1 << 24)), MAX_REFERENCE_WORK)
+    assert not needs_device(parse(batch.format(1 << 20)), MAX_REFERENCE_WORK)
     # However large, an elementwise function is evaluated where it is compared.
     sized = parse("B = 65536, D = 65536\nX[B, D] : bf16\nY[b, d] = exp(X[b, d])")
     assert not needs_device(sized, MAX_REFERENCE_WORK)
@@ -64,3 +70,22 @@ def test_a_right_result_passes_and_a_wrong_one_does_not(tmp_path, monkeypatch, k
     found = exact(*wide).reshape(-1)[torch.from_numpy(flat)]
     np.testing.assert_allclose(known.outputs["Y"].reshape(-1), found, rtol=1e-12)
     judge.forget()
+
+
+def test_places_of_a_large_output_are_groups_of_neighbours_with_both_ends():
+    tensor = Tensor("Y", (3, 5_000_011), BF16)
+    first, second = (device_reference._places(tensor, seed).flat for seed in (0, 1))
+    for flat in (first, second):
+        assert (np.diff(flat) > 0).all()
+        assert (flat[0], flat[-1]) == (0, tensor.elements - 1)
+        assert flat.size > 0.99 * device_reference._MOST_KEPT
+        counts = np.bincount(flat // 128)
+        assert set(counts[:-1]) <= {0, 128}
+    assert (first != second).any()
+
+
+def test_the_spread_is_that_of_the_neighbours():
+    errors = np.repeat([1.0, np.nan, 3.0], 128)
+    errors[5] = np.nan
+    found = device_reference._spread(errors, np.concatenate([np.arange(256), np.arange(512, 640)]))
+    np.testing.assert_array_equal(found, np.repeat([1.0, 0.0, 3.0], 128))

@@ -191,7 +191,8 @@ def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
     # Only waiting takes time.
     monkeypatch.setattr(tuner_module.time, "monotonic", lambda: scene.check.waited_s)
     report = scene.run(1)
-    assert set(report.seconds) == {"compile", "references", "first round", "race", "finals"}
+    stages = {"compile", "references", "first round", "race", "finals", "baselines' check"}
+    assert set(report.seconds) == stages
     assert report.seconds["references"] == 0.25
     # Without what was waited for.
     assert report.seconds["finals"] == 0.0
