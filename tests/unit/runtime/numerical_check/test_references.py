@@ -10,6 +10,7 @@ import torch
 from plans import scale_program
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.numerical_check import references
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References, at_a_time
 from mirage_py.ugraph.text.json_form import dump_text
@@ -24,7 +25,8 @@ def service(name: str, **more: str) -> dict[str, str]:
     return {"service": f"unit.runtime.fault_services:{name}", **more}
 
 
-def test_sets_are_prepared_at_the_same_time(tmp_path: Path):
+def test_sets_are_prepared_at_the_same_time(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(references, "_available_bytes", lambda: PLENTY)
     found = References(PROGRAM, service("meet", folder=str(tmp_path)), ("random", "large"), {})
     try:
         assert found.wait(["random"]).share > 0.0
