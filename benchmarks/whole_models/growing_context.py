@@ -99,13 +99,15 @@ def medians(passes: Sequence[Mapping[int, float]]) -> Json:
     return {name: round(value, 1) for name, value in found.items()}
 
 
-def open_regions() -> list[Json]:
-    """The regions of ours whose sizes change: searches, and at how many sizes what serves."""
+def open_regions(others: Sequence[object]) -> list[Json]:
+    """The regions of ours, but ``others``, whose sizes change: searches, and at how many sizes
+    what serves.
+    """
     from mirage_py.dynamo.serve.region_op import living_calls
 
     found = []
     for call in living_calls():
-        if call.has_open_sizes:
+        if call.has_open_sizes and all(call is not other for other in others):
             kernels, operators = call.sizes_met
             table = call.dispatch_table().splitlines()
             row = {"searches": call.searches, "by_kernel": kernels, "by_operators": operators}
@@ -175,6 +177,7 @@ def main(
 ) -> None:
     """Measure a decode loop with a cache that grows."""
     from mirage_py.dynamo.backend import mirage_py
+    from mirage_py.dynamo.serve.region_op import living_calls
 
     if not smoke and not torch.cuda.is_available():
         click.echo("no NVIDIA GPU here: nothing was measured (--smoke runs all but the clock)")
@@ -184,6 +187,7 @@ def main(
     if smoke:
         asked = {"on_cpu": "reference", "rest": "eager", "target": "h200"}
     rivals = [name for name in peers.split(",") if name and not smoke]
+    others = list(living_calls())
     with torch.no_grad():
         device = "cpu" if smoke else "cuda"
         module, config = built(WHOLE_MODELS[model], layers, device, tiny=smoke)
@@ -197,7 +201,7 @@ def main(
         for name in rivals:
             steps[name] = compiled(plain, dynamic=True, **_PEERS[name])
         rows = measured(loop, steps, exact, 0 if smoke else passes)
-    regions = open_regions()
+    regions = open_regions(others)
     document = {
         "command": f"python -m benchmarks.whole_models.growing_context {' '.join(sys.argv[1:])}",
         "commit": commit(),
