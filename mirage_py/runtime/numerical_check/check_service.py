@@ -48,27 +48,32 @@ _MOST_ELEMENTS = 1 << 20
 _LARGE_BYTES = 1 << 30
 # Of the random set: each array of so many numbers takes half a gigabyte where it is compared.
 _MOST_RANDOM_ELEMENTS = 1 << 26
+# What stays with this process between two sets.
+_MOST_IDLE_BYTES = 4 << 30
+# Checks in which eager PyTorch does not fit the GPU: what a kernel computes in place, as windows of
+# an input, it may write out.
+_TOO_LARGE: set[Path] = set()
 # Of the replays of a first timing, beyond which a slow plan has three: checking it takes longer.
 _REPLAYS_S = 0.02
 # Launches after the first. Of additions in any order a few show how far the results spread.
 _AGAIN, _AGAIN_ATOMIC = 1, 4
 
 
-def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float, bool]]:
     """Fill the store in ``folder`` with the input ``sets`` of ``program`` and ``seed`` and their
     references, on the host.
 
     Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; of each the
-    share of the outputs' elements that is known, and of those the share that is vague. Where the
-    host cannot, the references are left to who judges, on the device.
+    share of the outputs' elements that is known, of those the share that is vague, and whether the
+    set is mild. Where the host cannot, the references are left to who judges, on the device.
     """
     store = _store(task["folder"], task["program"])
     shares = {}
     on_device = needs_device(store.program, task["max_work"])
-    for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
+    for inputs in drawn_sets(store.program, task["seed"], task["sets"], task["deadline"]):
         store.write_inputs(inputs.name, inputs.inputs)
         if on_device:
-            shares[inputs.name] = (kept_share(store.program), 0.0)
+            shares[inputs.name] = (kept_share(store.program), 0.0, inputs.is_mild)
             continue
         is_random = inputs.name == RANDOM
         found = reference(
@@ -81,7 +86,7 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
             deadline=task["deadline"],
         )
         store.write_reference(inputs.name, found)
-        shares[inputs.name] = (found.share, found.vague)
+        shares[inputs.name] = (found.share, found.vague, inputs.is_mild)
     return shares
 
 
@@ -100,6 +105,7 @@ def forget(task: Mapping[str, Any]) -> None:
     del task
     for kept in (*_INPUTS, _rotated, _store, _eager):
         kept.cache_clear()
+    _TOO_LARGE.clear()
     judge.forget()
     torch.cuda.empty_cache()
 
@@ -182,11 +188,27 @@ def run_eager(store: InputStore, name: str, device: torch.device) -> None:
     import torch
 
     function = _eager(store.program)
-    if function is None or store.read_eager(name) is not None:
+    known = store.folder in _TOO_LARGE or store.read_eager(name) is not None
+    if function is None or known:
         return
-    with torch.no_grad():
-        found = function(*_inputs(store.folder, store.program, name, device))
-    add_eager(store, name, found if isinstance(found, tuple) else (found,))
+    try:
+        with torch.no_grad():
+            found = function(*_inputs(store.folder, store.program, name, device))
+        add_eager(store, name, found if isinstance(found, tuple) else (found,))
+    except torch.OutOfMemoryError:
+        # That is no fault of the plan which is checked.
+        _TOO_LARGE.add(store.folder)
+    _give_back(device)
+
+
+def _give_back(device: torch.device) -> None:
+    """Memory of the GPU that only eager needed: other processes may wait for it."""
+    import torch
+
+    if device.type == "cuda":
+        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if idle > _MOST_IDLE_BYTES:
+            torch.cuda.empty_cache()
 
 
 def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:

@@ -42,15 +42,18 @@ _MANY = 0.01
 @dataclass(frozen=True, slots=True)
 class Known:
     """What there is to compare with: ``share`` is the smallest of a set's outputs that were
-    evaluated in float64, ``vague`` has by set how many of those rounding may turn into anything.
+    evaluated in float64, ``vague`` has by set how many of those rounding may turn into anything,
+    and ``mild`` names the sets whose numbers might have been larger, had there been time.
     """
 
     share: float = 1.0
     vague: Mapping[str, float] = field(default_factory=dict)
+    mild: tuple[str, ...] = ()
 
     def with_more(self, other: Known) -> Known:
         """Both together."""
-        return Known(min(self.share, other.share), {**self.vague, **other.vague})
+        vague = {**self.vague, **other.vague}
+        return Known(min(self.share, other.share), vague, (*self.mild, *other.mild))
 
     def notes(self) -> tuple[str, ...]:
         """What of it a user should know."""
@@ -66,6 +69,8 @@ class Known:
                 "results for which rounding may be more than they are, so that they say little: "
                 + ", ".join(many)
             )
+        if self.mild:
+            notes.append(f"there was no time to look for larger numbers: {', '.join(self.mild)}")
         return tuple(notes)
 
 
@@ -104,8 +109,8 @@ class References:
         for reply in [self._futures[n].result() for n in names]:
             if not reply.done:
                 raise CompileError("the numerical check cannot be set up", why=reply.reason)
-            for name, (share, vague) in reply.value.items():
-                known = known.with_more(Known(share, {name: vague}))
+            for name, (share, vague, is_mild) in reply.value.items():
+                known = known.with_more(Known(share, {name: vague}, (name,) if is_mild else ()))
         return known
 
     def close(self) -> None:

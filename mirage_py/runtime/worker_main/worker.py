@@ -55,7 +55,7 @@ def interpret_plan(task: Task) -> None:
     interpret(task)
 
 
-def prepare_check(task: Task) -> dict[str, tuple[float, float]]:
+def prepare_check(task: Task) -> dict[str, tuple[float, float, bool]]:
     """Make inputs and references of the numerical check; the share of outputs with a reference."""
     from mirage_py.runtime.numerical_check.check_service import prepare
 

@@ -6,6 +6,7 @@ and can be computed for a part of the tensor where that part is read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,9 +87,20 @@ Changes = Mapping[str, Change]
 
 
 class Probe:
-    """Evaluates a part of the program's results under changes; ``base`` holds unrounded inputs."""
+    """Evaluates a part of the program's results under changes; ``base`` holds unrounded inputs.
 
-    def __init__(self, program: Program, base: Mapping[str, PeriodicInput]) -> None:
+    After ``deadline`` (of ``time.monotonic``) nothing is evaluated any more, and ``was_cut`` says
+    that something would have been.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        base: Mapping[str, PeriodicInput],
+        deadline: float | None = None,
+    ) -> None:
+        self.was_cut = False
+        self._deadline = deadline
         self._program = program
         self._base = base
         self._shapes = {n: np.broadcast_to(np.zeros(()), x.shape) for n, x in base.items()}
@@ -103,10 +115,11 @@ class Probe:
 
     def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
         """The last of ascending levels at which everything fits; the first is taken to, and is all
-        there is where the smallest part of the results is too much to evaluate.
+        there is where the smallest part of the results is too much to evaluate. The last that is
+        known to, where it is late.
         """
         fits, too_large = 0, len(levels) if self._can_look else 1
-        while too_large - fits > 1:
+        while too_large - fits > 1 and not self._is_late():
             middle = (fits + too_large) // 2
             if self._fits(changes(levels[middle])):
                 fits = middle
@@ -118,12 +131,16 @@ class Probe:
         """The largest magnitude of what an exponential is applied to; 0 where there is none, or
         where it cannot be known.
         """
-        if not self._can_look:
+        if not self._can_look or self._is_late():
             return 0.0
         meaning = self._meaning(changes)
         window = first_window(self._part, _PROBED_ELEMENTS)
         evaluate_at(self._part, self._shapes, meaning, window)
         return meaning.logits
+
+    def _is_late(self) -> bool:
+        self.was_cut |= self._deadline is not None and time.monotonic() > self._deadline
+        return self.was_cut
 
     def _fits(self, changes: Changes) -> bool:
         """Whether results fit their types, and what is computed on the way fits float32."""

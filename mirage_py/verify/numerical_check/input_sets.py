@@ -72,10 +72,13 @@ _NORMAL_PEAK = 4.0
 
 @dataclass(frozen=True)
 class InputSet:
-    """Every input, each rounded to its type."""
+    """Every input, each rounded to its type; ``is_mild`` where it was too late to find out how
+    large they may be.
+    """
 
     name: str
     inputs: dict[str, PeriodicInput]
+    is_mild: bool = False
 
     @cached_property
     def arrays(self) -> dict[str, FloatArray]:
@@ -93,20 +96,25 @@ def input_sets(program: Program, seed: int) -> tuple[InputSet, ...]:
     return tuple(drawn_sets(program, seed, set_names(program)))
 
 
-def drawn_sets(program: Program, seed: int, names: Sequence[str]) -> Iterator[InputSet]:
-    """The sets of these names, one after the other."""
-    draw = _Draw(program, seed)
+def drawn_sets(
+    program: Program, seed: int, names: Sequence[str], deadline: float | None = None
+) -> Iterator[InputSet]:
+    """The sets of these names, one after the other. After ``deadline`` (of ``time.monotonic``) no
+    larger numbers are looked for, of those with which results still fit their types.
+    """
+    draw = _Draw(program, seed, deadline)
     for name in names:
         inputs = draw.inputs(name)
         stored = {t.name: _as_stored(t, inputs[t.name]) for t in program.inputs}
-        yield InputSet(name, stored)
+        yield InputSet(name, stored, draw.is_mild)
 
 
 class _Draw:
     """Everything that the sets of one program have in common."""
 
-    def __init__(self, program: Program, seed: int) -> None:
+    def __init__(self, program: Program, seed: int, deadline: float | None) -> None:
         self._program = program
+        self._deadline = deadline
         self._base = _random(program, seed)
         self._rounded = {t.name: _rounded(t, self._base[t.name]) for t in program.inputs}
         self._squares = under_roots(program)
@@ -116,7 +124,12 @@ class _Draw:
 
     @cached_property
     def _probe(self) -> Probe:
-        return Probe(self._program, self._base)
+        return Probe(self._program, self._base, self._deadline)
+
+    @property
+    def is_mild(self) -> bool:
+        """Whether it became too late for what sets needed to know."""
+        return "_probe" in vars(self) and self._probe.was_cut
 
     def inputs(self, name: str) -> dict[str, PeriodicInput]:
         """The inputs of one set."""

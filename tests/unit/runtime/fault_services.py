@@ -37,14 +37,14 @@ def meet(task: Task) -> dict[str, tuple[float, float]]:
         if time.monotonic() > end:
             raise TimeoutError("nobody else came")
         time.sleep(0.01)
-    return dict.fromkeys(task["sets"], (1.0 / task["threads"], 0.0))
+    return dict.fromkeys(task["sets"], (1.0 / task["threads"], 0.0, False))
 
 
 def half(task: Task) -> dict[str, tuple[float, float]]:
     """Prepare one set, and fail at the others."""
     if task["sets"] != ["random"]:
         raise ValueError("no such set")
-    return {"random": (0.5, 0.25)}
+    return {"random": (0.5, 0.25, True)}
 
 
 def stand_in_a_queue(task: Task) -> str:

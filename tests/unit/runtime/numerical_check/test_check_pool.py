@@ -35,7 +35,7 @@ class Worker:
 
     def answer(self, _place: int, task: Task, _timeout_s: float) -> Reply:
         if task["service"] == "prepare_check":
-            return Reply("done", dict.fromkeys(task["sets"], (1.0, 0.0)))
+            return Reply("done", dict.fromkeys(task["sets"], (1.0, 0.0, False)))
         if task["service"] != "numerical_check":
             return Reply("done", "a GPU")
         plan: Any = load_text(task["plan"], "plan")

@@ -18,7 +18,7 @@ from mirage_py.reasons import Code
 from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager_source import torch_function
-from mirage_py.runtime.numerical_check import input_store
+from mirage_py.runtime.numerical_check import check_service, input_store
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare, run_eager
 from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, to_arrays
@@ -47,7 +47,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> InputStore:
     task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
     task |= {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
     # As the check_plan does: what is needed first by itself.
-    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], (1.0, 0.0))
+    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(
+        SET_NAMES[:2], (1.0, 0.0, False)
+    )
     prepare({**task, "sets": SET_NAMES[2:]})
     found = InputStore(folder, PROGRAM)
     for name in SET_NAMES:
@@ -245,3 +247,23 @@ def test_the_device_has_what_the_reference_reads(
         for tensor, x in zip(program.inputs, store.inputs(inputs.name, CPU), strict=True):
             assert np.array_equal(x.double().numpy(), inputs.arrays[tensor.name]), inputs.name
     assert (tmp_path / "random" / "table_0.npy").stat().st_size < 4 * 4099 + 200
+
+
+def test_eager_that_does_not_fit_is_no_fault_of_a_plan_and_is_asked_once(
+    store: InputStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls = []
+
+    def too_large(*inputs: torch.Tensor) -> None:
+        calls.append(inputs)
+        raise torch.OutOfMemoryError("tried to allocate 48 GiB")
+
+    monkeypatch.setattr(check_service, "torch_function", lambda _: too_large)
+    check_service.forget({})
+    found = InputStore(tmp_path, PROGRAM)
+    for drawn in drawn_sets(PROGRAM, 0, SET_NAMES[:2]):
+        found.write_inputs(drawn.name, drawn.inputs)
+        run_eager(found, drawn.name, CPU)
+        assert found.read_eager(drawn.name) is None
+    assert len(calls) == 1
+    check_service.forget({})

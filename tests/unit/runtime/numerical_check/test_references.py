@@ -53,7 +53,9 @@ def test_what_is_prepared_is_what_the_gate_reads(tmp_path: Path):
 def test_a_set_that_fails_is_an_error_for_those_who_need_it():
     found = References(PROGRAM, service("half"), ("random", "zeros"), {"zeros": 0.0})
     try:
-        assert found.wait(["random"]) == Known(0.5, {"random": 0.25})
+        known = found.wait(["random"])
+        assert known == Known(0.5, {"random": 0.25}, ("random",))
+        assert "no time to look for larger numbers: random" in known.notes()[-1]
         with pytest.raises(CompileError, match="no such set"):
             found.wait(["random", "zeros"])
     finally:

@@ -239,6 +239,13 @@ def test_large_inputs_may_be_multiplied_before_they_are_divided():
     program = plan.ugraph.program
     (inputs,) = drawn_sets(program, 0, ["large"])
     assert all(np.abs(x).max() > 1e6 for x in inputs.arrays.values())
+    assert not inputs.is_mild
+    # When it is late, as large as is known to fit.
+    names = ("large", "far", "zeros")
+    late, far, zeros = drawn_sets(program, 0, names, deadline=float("-inf"))
+    assert (late.is_mild, far.is_mild) == (True, True)
+    assert all(0 < np.abs(x).max() < 10 for x in late.arrays.values())
+    assert not any(x.any() for x in zeros.arrays.values())
     found = judge(program, reference(program, inputs.arrays), run_interpreted(plan, inputs.arrays))
     assert found.passed, found.reason
 
