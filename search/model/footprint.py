@@ -195,15 +195,22 @@ def _operand_elements(dot: Dot, options: LaunchConfig) -> tuple[int, int]:
 
 def _split_elements(dot: Dot, options: LaunchConfig, target: Target) -> int:
     """Registers of a block for the parts of a split matmul: Triton holds those of whole tiles, a
-    CUDA kernel those of one step. Fitted to what ptxas gives 18 kernels on sm_80 and sm_90.
+    CUDA kernel those of one step. Fitted to what ptxas gives 18 kernels on sm_80 and sm_90, and
+    nine kernels of one split wgmma.
     """
     if not is_rounded(dot, options):
         return 0
     left, right = _operand_elements(dot, options)
+    rows, columns = dot.sides[:: -1 if options.reversed_axes else 1]
     if not is_warp_group_dot(dot, options, target):
-        rows, columns = dot.sides[:: -1 if options.reversed_axes else 1]
         down, across = plain_warps(rows, columns, options.num_warps)
         left, right = left * across, right * down
+    elif is_split(dot, options):
+        # Both parts of the rows are in registers, of the columns in shared memory. The three
+        # matmuls have a sum of their own, which is added to the accumulator.
+        groups = options.num_warps // _WARP_GROUP
+        across = groups // min(groups, rows // WARP_GROUP_ROWS)
+        return 2 * left * across + rows * columns
     return (_SPLIT_REGISTERS if is_split(dot, options) else 1) * (left + right) // 2
 
 
