@@ -17,6 +17,7 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.eager.eager_patterns import Attention, Norm, Patterns, Softmax
 from mirage_py.runtime.eager.eager_views import Views, aligned, permuted
+from mirage_py.runtime.eager.released import with_values_released
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, I64, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Node
@@ -472,8 +473,11 @@ def _atom(text: str) -> str:
 def torch_function(program: Program) -> Callable[..., Any]:
     """A function of the inputs in order that returns the output, or a tuple of several.
 
-    It runs on any device and is differentiable and traceable; the source is ``eager_source``'s.
+    It runs on any device and is differentiable and traceable; the source is ``eager_source``'s,
+    with values released as soon as nothing reads them.
     Raises UnsupportedError for an operator that has no PyTorch form.
     """
-    function: Callable[..., Any] = load_module(eager_source(program), "eager").run
+    function: Callable[..., Any] = load_module(
+        with_values_released(eager_source(program)), "eager"
+    ).run
     return function
