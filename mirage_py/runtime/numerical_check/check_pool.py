@@ -4,16 +4,18 @@ process.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.base.gpu_memory import is_out_of_memory, make_room
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.base.stages import LAUNCH
 from mirage_py.runtime.numerical_check import judge as device_judge
@@ -50,6 +52,9 @@ _READY_TIMEOUT_S = 900.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
 _LEAST_TRIALS_S = 2.0
 _FORGET: Task = {"service": "forget_check"}
+_FORGET_S = 10.0
+# Of inputs and outputs, from which on a worker holds too much of the GPU's memory between stages.
+_LARGE_BYTES = 1 << 30
 # Without a check, after which its memory on the GPU is given back.
 _IDLE_S = 30.0
 # CUDA maps address space far beyond what it uses.
@@ -100,6 +105,8 @@ class NumericalCheck:
             "program": dump_text(program),
             "device": f"cuda:{device}",
         }
+        tensors = (*program.inputs, *(o.tensor for o in program.outputs))
+        self._is_large = sum(t.bytes for t in tensors) > _LARGE_BYTES
         self._kind = device, workers
         self._pool = WARM_CHECK.take(self._kind) or _pool(*self._kind)
         self._ready = self._pool.submit(_ready(device), _READY_TIMEOUT_S)
@@ -144,19 +151,49 @@ class NumericalCheck:
         fresh = [p for p in plans if p not in begun]
         known = dict(zip(begun, settled([*begun.values()], deadline, stop), strict=True))
         timing = {"l2_bytes": l2_bytes, "reps": reps}
-        replies = self._pool.map(
-            self._tasks(fresh, self._first, timing),
-            deadline=deadline,
-            stop=stop,
-        )
-        known |= zip(fresh, replies, strict=True)
-        return [_trial(known[plan]) for plan in plans]
+        tasks = dict(zip(plans, self._tasks(plans, self._first, timing), strict=True))
+        ask = functools.partial(self._pool.map, deadline=deadline, stop=stop)
+        known |= zip(fresh, ask([tasks[p] for p in fresh]), strict=True)
+        replies = self._with_room([tasks[p] for p in plans], [known[p] for p in plans], ask)
+        return [_trial(reply) for reply in replies]
 
     def remaining(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
         self._wait(self._others)
-        replies = self._pool.map(self._tasks(plans, self._others, {}))
+        tasks = self._tasks(plans, self._others, {})
+        replies = self._with_room(tasks, self._pool.map(tasks), self._pool.map)
         return [_evidence(reply) for reply in replies]
+
+    def make_room(self) -> None:
+        """Give back all GPU memory that this process and the workers can do without; inputs and
+        references are read again when they are needed.
+        """
+        device_judge.forget()
+        make_room()
+        self._forget_there()
+
+    def _forget_there(self) -> None:
+        wait([self._pool.submit(_FORGET) for _ in range(self._pool.places)], _FORGET_S)
+
+    def _with_room(
+        self,
+        tasks: Sequence[Task],
+        replies: Sequence[Reply],
+        ask: Callable[[Sequence[Task]], list[Reply]],
+    ) -> list[Reply]:
+        """The replies, after those that found too little GPU memory were asked for once more with
+        all that there is. Between two stages workers keep nothing of a large program: this process
+        times next.
+        """
+        found = list(replies)
+        short = [n for n, r in enumerate(found) if not r.done and is_out_of_memory(r.reason)]
+        if short:
+            self.make_room()
+            for number, reply in zip(short, ask([tasks[n] for n in short]), strict=True):
+                found[number] = reply
+        if self._is_large and tasks:
+            self._forget_there()
+        return found
 
     def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
         """Judge what this process computed on a set that is ready, on the device."""

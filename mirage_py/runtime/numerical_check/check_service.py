@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
+from math import hypot, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.reasons import Code, reason
+from mirage_py.runtime.base.gpu_memory import MOST_IDLE_BYTES, give_back, make_room
 from mirage_py.runtime.base.stages import LAUNCH, stage
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
@@ -26,7 +28,7 @@ from mirage_py.runtime.numerical_check.input_store import (
     InputStore,
     rotated_inputs,
 )
-from mirage_py.runtime.numerical_check.judge import add_eager, judge_there
+from mirage_py.runtime.numerical_check.judge import add_eager, in_pieces, judge_there
 from mirage_py.runtime.timing.timing import Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
@@ -44,12 +46,10 @@ if TYPE_CHECKING:
 # Of sets other than the random one, of which each has other windows, so that all of them together
 # compare more than one does.
 _MOST_ELEMENTS = 1 << 20
-# Of inputs of which no more than one set stays in the GPU's memory.
-_LARGE_BYTES = 1 << 30
+# Of inputs of which no more than one set stays in the GPU's memory: to make one takes a moment.
+_LARGE_BYTES = 1 << 28
 # Of the random set: each array of so many numbers takes half a gigabyte where it is compared.
 _MOST_RANDOM_ELEMENTS = 1 << 26
-# What stays with this process between two sets.
-_MOST_IDLE_BYTES = 4 << 30
 # Checks in which eager PyTorch does not fit the GPU: what a kernel computes in place, as windows of
 # an input, it may write out.
 _TOO_LARGE: set[Path] = set()
@@ -100,14 +100,12 @@ def ready(task: Mapping[str, Any]) -> str:
 
 def forget(task: Mapping[str, Any]) -> None:
     """Give back what a check left in memory: the worker waits for the next one."""
-    import torch
-
     del task
     for kept in (*_INPUTS, _rotated, _store, _eager):
         kept.cache_clear()
     _TOO_LARGE.clear()
     judge.forget()
-    torch.cuda.empty_cache()
+    make_room()
 
 
 def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,17 +196,8 @@ def run_eager(store: InputStore, name: str, device: torch.device) -> None:
     except torch.OutOfMemoryError:
         # That is no fault of the plan which is checked.
         _TOO_LARGE.add(store.folder)
-    _give_back(device)
-
-
-def _give_back(device: torch.device) -> None:
-    """Memory of the GPU that only eager needed: other processes may wait for it."""
-    import torch
-
-    if device.type == "cuda":
-        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        if idle > _MOST_IDLE_BYTES:
-            torch.cuda.empty_cache()
+    # The memory that only eager needed: other processes may wait for it.
+    give_back(MOST_IDLE_BYTES)
 
 
 def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
@@ -284,19 +273,21 @@ def spread_of(plan: Plan, first: Outputs, launch: Callable[[], Outputs]) -> floa
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
     import torch
 
-    if torch.equal(_bits(one), _bits(other)):
+    if all(torch.equal(_bits(a), _bits(b)) for a, b in in_pieces(one, other)):
         return 0.0
-    a, b = one.double(), other.double()
-    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
-        return float("inf")
-    finite = torch.isfinite(a)
-    moved = float(torch.linalg.vector_norm(torch.where(finite, a - b, 0.0)))
-    scale = float(torch.linalg.vector_norm(torch.where(finite, a, 0.0)))
+    moved = scale = 0.0
+    for left, right in in_pieces(one, other):
+        a, b = left.double(), right.double()
+        finite = torch.isfinite(a)
+        if not torch.equal(finite, torch.isfinite(b)):
+            return inf
+        moved = hypot(moved, float(torch.linalg.vector_norm(torch.where(finite, a - b, 0.0))))
+        scale = hypot(scale, float(torch.linalg.vector_norm(torch.where(finite, a, 0.0))))
     # 0 and -0, or two kinds of NaN, are no distance apart but not the same either.
-    return max(moved / scale if scale else float("inf") if moved else 0.0, 2.0**-149)
+    return max(moved / scale if scale else inf if moved else 0.0, 2.0**-149)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return tensor.view(torch.uint8)

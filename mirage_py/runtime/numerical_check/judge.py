@@ -6,7 +6,7 @@ Large outputs are slow to bring to the host and to compare there. ``DeviceCase``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -35,6 +35,9 @@ from mirage_py.verify.numerical_check.places import Places
 
 if TYPE_CHECKING:
     import torch
+
+# Elements that two tensors are compared at a time.
+_AT_A_TIME = 1 << 24
 
 
 class DeviceCase(Case):
@@ -197,10 +200,25 @@ def agree(outputs: Any, others: Any, allowed: float) -> bool:
         if not a.is_floating_point():
             return torch.equal(a, b)
         # What is compared in eight bits is rounded to them.
-        return torch.allclose(a.float(), b.float(), rtol=allowed, atol=0.0, equal_nan=True)
+        return all(
+            torch.allclose(x.float(), y.float(), rtol=allowed, atol=0.0, equal_nan=True)
+            for x, y in in_pieces(a, b)
+        )
 
     pairs = zip(*(o if isinstance(o, tuple) else (o,) for o in (outputs, others)), strict=True)
     return all(same(a, b) for a, b in pairs)
+
+
+def in_pieces(
+    one: torch.Tensor, other: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The elements of two tensors of one shape in order, so many at a time that what a comparison
+    makes of them in wider types takes little memory beside them.
+    """
+    left, right = (t.contiguous().reshape(-1) for t in (one, other))
+    for start in range(0, left.numel(), _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        yield left[part], right[part]
 
 
 def forget() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 from mirage_py.runtime.process.executor import Executor
@@ -17,6 +18,8 @@ from mirage_py.runtime.process.worker_process import Task
 
 # Seconds without a tuning after which they end.
 IDLE_S = 60.0
+# What the last task of a worker is waited for, as for the GPU memory that it gives back.
+_LAST_S = 2.0
 # Workers that start at the same time, beside a search.
 _AT_ONCE = 3
 
@@ -65,15 +68,17 @@ class WarmWorkers:
         return pool
 
     def give(self, key: Hashable, pool: Executor, last: Task | None = None) -> None:
-        """Keep a pool for the next one, each of its workers with the task ``last``, or stop it."""
+        """Keep a pool for the next one, each of its workers with the task ``last``, which is waited
+        for a little, or stop it.
+        """
         with self._lock:
-            if self._idle_s and self._pool is None:
-                if last is not None:
-                    for _ in range(pool.places):
-                        pool.submit(last)
+            is_kept = bool(self._idle_s) and self._pool is None
+            asked = [pool.submit(last) for _ in range(pool.places)] if is_kept and last else []
+            if is_kept:
                 self._store(key, pool)
-                return
-        pool.close()
+        wait(asked, _LAST_S)
+        if not is_kept:
+            pool.close()
 
     def end(self) -> None:
         """Stop the warm workers, and keep none any more."""

@@ -9,10 +9,12 @@ be captured is timed call by call.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +22,20 @@ import numpy as np
 
 from mirage_py.errors import InputError
 from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.base.gpu_memory import (
+    MOST_IDLE_BYTES,
+    give_back,
+    is_out_of_memory,
+    make_room,
+    reserved_bytes,
+)
 from mirage_py.runtime.timing.turns import turn
 
 if TYPE_CHECKING:
     import torch
 
-# torch's allocator goes on asking a graph whose capture broke off whether it is capturing: such a
-# graph must outlive every later capture.
+# torch may go on asking a graph whose capture broke off whether it is capturing: such a graph must
+# outlive every later capture.
 _FAILED_GRAPHS: list[Any] = []
 
 # Runs the entry on one of the input sets.
@@ -38,6 +47,8 @@ _ALONE_FACTOR = 20
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
 MIN_REPS = 3
+# What a run takes of memory, from which on runs share it: the L2 holds nothing of it anyway.
+_LARGE_RUN_BYTES = 1 << 29
 # Of replays, however late it is: with three each, kernels of other processes decide who wins.
 _LEAST_S = 0.3
 _MICROSECONDS = 1e3  # in a millisecond, which is what events measure
@@ -86,13 +97,35 @@ def time_interleaved(
 
     After ``deadline`` (of ``time.monotonic``), but not before some tenths of a second of replays,
     when these have taken so many ``seconds``, or when ``stop`` says so, no replay begins beyond the
-    third of each entry. Raises InputError without a GPU, and LostGpuError where an entry broke the
-    GPU context: none after it could run.
+    third of each entry. What finds no memory beside the graphs of the others is timed after them,
+    alone. Raises InputError without a GPU, and LostGpuError where an entry broke the GPU context:
+    none after it could run.
     """
     import torch
 
     if not torch.cuda.is_available():
         raise InputError("there is nothing to time on", why="torch sees no NVIDIA GPU")
+    timed = partial(
+        _interleaved, sets=sets, reps=reps, deadline=deadline, seconds=seconds, stop=stop
+    )
+    results = timed(entries)
+    for name, entry in entries.items():
+        if is_out_of_memory(results[name].failure):
+            make_room()
+            results |= timed({name: entry})
+    give_back(MOST_IDLE_BYTES)
+    return results
+
+
+def _interleaved(
+    entries: Mapping[str, Entry],
+    sets: int,
+    *,
+    reps: int,
+    deadline: float | None,
+    seconds: float,
+    stop: Callable[[], bool],
+) -> dict[str, Timed]:
     replays: dict[str, _Replay] = {}
     results: dict[str, Timed] = {}
     # torch collects garbage before every capture, which takes half a second once a compiler is
@@ -102,11 +135,15 @@ def time_interleaved(
     try:
         for name, entry in entries.items():
             try:
+                give_back()
+                before = reserved_bytes()
                 replays[name] = _captured(entry, sets, pool)
                 # Each run is over when the next one begins, and nobody reads its results: where
                 # these are large they all lie in the memory of the first graph.
                 graph = replays[name].graph
-                pool = graph.pool() if sets == 1 and graph is not None else None
+                is_large = sets == 1 or reserved_bytes() - before > _LARGE_RUN_BYTES
+                if graph is not None and is_large:
+                    pool = graph.pool()
             except Exception as error:  # noqa: BLE001
                 # A candidate or a user's baseline may fail in any way; it is reported and the
                 # others go on, in another pool: a capture that broke off leaves its own in use.
@@ -188,8 +225,10 @@ def _captured(entry: Entry, sets: int, pool: Any = None) -> _Replay:
         for number in range(sets):
             entry(number)
 
-    # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
     graph, why = captured(run, pool)
+    if why is not None and is_out_of_memory(why):
+        raise why
+    # What else forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
     note = f"timed call by call, launch cost included: {_short(why)}" if why else ""
     replay = _Replay(entry, sets, graph, note)
     replay.run()
@@ -224,6 +263,7 @@ def captured(
 
     stream = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
+    pool = pool or torch.cuda.graph_pool_handle()
     try:
         # What other threads of the user's do meanwhile is no part of it, and does not end it.
         with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
@@ -232,6 +272,27 @@ def captured(
         # A capture that breaks off leaves its own stream behind as the current one.
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
-        _FAILED_GRAPHS.append(graph)
+        _abandon(graph, pool)
         return None, error
     return graph, None
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+    """Have the memory of a capture that failed back.
+
+    Where CUDA has invalidated it, torch does not learn that it is over: the allocator of this
+    process would free nothing any more, not even at ``empty_cache`` or when memory is short.
+    """
+    import torch
+
+    try:
+        graph.pool()
+    except RuntimeError:
+        _FAILED_GRAPHS.append(graph)
+        device = torch.cuda.current_device()
+        # What has not even begun to allocate has nothing to end.
+        with contextlib.suppress(RuntimeError, AttributeError):
+            torch._C._cuda_endAllocateToPool(device, pool)  # noqa: SLF001  no public one
+            torch._C._cuda_releasePool(device, pool)  # noqa: SLF001
+    else:
+        graph.reset()

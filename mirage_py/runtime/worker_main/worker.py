@@ -15,13 +15,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Code
 from mirage_py.runtime.base.gpu_context import gpu_is_lost
+from mirage_py.runtime.base.gpu_memory import MOST_IDLE_BYTES, give_back
 from mirage_py.runtime.base.stages import interrupt, listen
 
 Task = Mapping[str, Any]
@@ -108,10 +109,18 @@ def main(memory_bytes: int, imports: Sequence[str]) -> None:
     for name in imports:
         importlib.import_module(name)
     _send(replies, {"ready": True})
+    serve(tasks, lambda reply: _send(replies, reply))
+
+
+def serve(tasks: Iterable[str], reply: Callable[[Mapping[str, Any]], None]) -> None:
+    """Answer each task, a line of JSON, by ``reply``."""
     for line in tasks:
         task = json.loads(line)
         interrupt(over=False)
-        _send(replies, {**_answer(task), "number": task["number"]})
+        answer = _answer(task)
+        # Who asked goes on with the memory that this process does not need until the next task.
+        give_back(MOST_IDLE_BYTES)
+        reply({**answer, "number": task["number"]})
 
 
 def _service(name: str) -> Callable[[Task], Any]:

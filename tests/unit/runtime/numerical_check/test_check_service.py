@@ -13,7 +13,7 @@ from plans import two_kernel_plan
 
 from mirage_py.reasons import Code, Reason
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.numerical_check import check_service, input_store
+from mirage_py.runtime.numerical_check import check_service, input_store, judge
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare
 from mirage_py.runtime.process.worker_process import Reply
@@ -198,6 +198,11 @@ def test_equal_results_have_no_spread(task: dict[str, Any], timed_on: list[int])
         ([1.0, 2.0], [1.0, float("inf")], float("inf")),
     ],
 )
-def test_how_far_two_results_are_apart(one, other, far):
+def test_how_far_two_results_are_apart(one, other, far, monkeypatch: pytest.MonkeyPatch):
     a, b = (torch.tensor(x) for x in (one, other))
     assert check_service.spread_of(PLAN, [a], lambda: [b]) == far
+    # In pieces, as giant ones are compared.
+    monkeypatch.setattr(judge, "_AT_A_TIME", 1)
+    assert check_service.spread_of(PLAN, [a], lambda: [b]) == pytest.approx(far, rel=1e-15)
+    assert judge.agree(a, a.clone(), 0.0)
+    assert judge.agree(a, b, 1e-3) == (far == 0.0 or far == 2.0**-149)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from mirage_py.runtime.process import warm_workers
 from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
@@ -21,6 +23,8 @@ class Pool:
 
     def __init__(self) -> None:
         self.tasks: list[Any] = []
+        self.waiting: list[Future[Reply]] = []
+        self.answers = True
         self.ended = threading.Event()
 
     @property
@@ -31,8 +35,13 @@ class Pool:
         assert at_once < self.places + 1
         self.tasks.append([task] * self.places)
 
-    def submit(self, task: Any) -> None:
+    def submit(self, task: Any) -> Future[Reply]:
+        future: Future[Reply] = Future()
+        self.waiting.append(future)
         self.tasks.append(task)
+        if self.answers:
+            future.set_result(Reply("done"))
+        return future
 
     def close(self) -> None:
         self.ended.set()
@@ -50,6 +59,25 @@ def test_the_next_one_takes_what_was_given_back():
     assert kept.take(2) is None
     assert kept.take(3) is pool
     assert not pool.closed
+
+
+def test_who_gives_a_pool_back_goes_on_when_its_workers_have_given_back_what_they_held(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Else what comes next finds the GPU's memory taken."""
+    monkeypatch.setattr(warm_workers, "_LAST_S", 600.0)
+    kept, pool = WarmWorkers(), Pool()
+    kept.keep(3, lambda: pool)
+    assert kept.take(3) is pool
+    pool.answers = False
+    giving = threading.Thread(target=kept.give, args=(3, pool, {"service": "forget"}))
+    giving.start()
+    giving.join(0.05)
+    assert giving.is_alive()
+    for future in pool.waiting:
+        future.set_result(Reply("done"))
+    giving.join(600.0)
+    assert not giving.is_alive()
 
 
 def test_without_keeping_a_pool_ends_with_its_use():
