@@ -155,7 +155,7 @@ def _of_link(question: Question) -> Question:
 
 
 def is_late(report: Mapping[str, Any]) -> bool:
-    """Whether a baseline was still compiling when the others were timed: the next time it is in
-    torch's caches, and may be the fastest.
+    """Whether a baseline was still compiling when the others were timed, or found no GPU memory:
+    the next time it is in torch's caches, and may be the fastest.
     """
     return bool(report.get("record", {}).get("late"))

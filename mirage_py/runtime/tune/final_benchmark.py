@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.base.gpu_memory import with_room
 from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.cpu.type_screen import formula_of
 from mirage_py.runtime.eager.compiled import EAGER
@@ -28,6 +29,7 @@ from mirage_py.runtime.numerical_check.input_store import RANDOM, InputSet
 from mirage_py.runtime.timing.host import host_us
 from mirage_py.runtime.timing.timing import Entry, time_interleaved
 from mirage_py.runtime.tune.measured import Candidate, fastest, leading
+from mirage_py.verify.numerical_check.float_case import FloatEvidence
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +158,8 @@ class FinalBenchmark:
             forms = (self._functions[baseline.name], self._functions.get(EAGER))
             baseline.evidence = None  # that of random inputs, in which eager was not asked
             with self._stages.timed("baselines' check"):
-                baseline.prove(self._check.of_function(*forms, self._device))
+                ask = functools.partial(self._check.of_function, *forms, self._device)
+                baseline.prove(with_room(ask, self._check.make_room))
         except Exception as error:  # noqa: BLE001  as in _check_baselines
             require_gpu(baseline.name, error)
             baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")
@@ -287,14 +290,16 @@ class FinalBenchmark:
         """The baselines' errors against float64, for the report: none is dropped for them."""
         for candidate in (c for c in baselines if c.alive):
             try:
-                inputs = self._check.store.inputs(RANDOM, self._device)
-                found = self._functions[candidate.name](*inputs)
-                outputs = found if isinstance(found, tuple) else (found,)
-                candidate.evidence = self._check.judge(RANDOM, outputs)
+                judged = functools.partial(self._on_random, self._functions[candidate.name])
+                candidate.evidence = with_room(judged, self._check.make_room)
             except Exception as error:  # noqa: BLE001
                 # A baseline is the user's code: whatever it raises is why it is not timed.
                 require_gpu(candidate.name, error)
                 candidate.reason = reason(Code.NOT_TIMED, f"{type(error).__name__}: {error}")
+
+    def _on_random(self, function: Callable[..., Any]) -> FloatEvidence:
+        found = function(*self._check.store.inputs(RANDOM, self._device))
+        return self._check.judge(RANDOM, found if isinstance(found, tuple) else (found,))
 
 
 def _copied(check: NumericalCheck, sets: Sequence[InputSet]) -> list[InputSet]:

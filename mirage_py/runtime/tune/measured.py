@@ -70,7 +70,7 @@ class TuneReport:
     ``interrupted`` by Ctrl-C: then it is the best so far.
 
     ``why_not`` says why a plan that the GPU is faster with does not serve. Baselines that were not
-    timed since they were still compiling are ``late``.
+    timed since they were still compiling, or found too little memory, are ``late``.
 
     ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
     beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``;

@@ -8,8 +8,9 @@ later rounds (``final_benchmark.py``), which are in this process.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from mirage_py.collector import rarely_collecting
 from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.progress import Told
 from mirage_py.reasons import Code, reason
+from mirage_py.runtime.base.gpu_memory import MOST_IDLE_BYTES, give_back, is_out_of_memory
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.eager.compiled import EAGER, MODES
@@ -67,6 +69,16 @@ _FAR_AHEAD = 0.6
 _COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
 
 
+@contextlib.contextmanager
+def _memory_given_back() -> Iterator[None]:
+    """After the block the user's next call, and other processes, have the memory that it took."""
+    try:
+        yield
+    finally:
+        give_back(MOST_IDLE_BYTES)
+
+
+@_memory_given_back()
 def tune(
     program: Program,
     plans: Sequence[Plan],
@@ -242,6 +254,8 @@ class _Tuner:
                 words = f"{candidate.name} was still compiling after {_PATIENCE_S:.0f} s"
                 candidate.reason = reason(Code.TIMED_OUT, words)
                 self.notes.append(f"{words}: it was not timed")
+        # Workers run next: what the compilers took beside is theirs.
+        give_back(MOST_IDLE_BYTES)
         waited_s = time.monotonic() - start
         self.deadline = None if self.deadline is None else self.deadline + waited_s
         self.progress.ends = self.deadline
@@ -387,6 +401,9 @@ class _Tuner:
                 Code.HOST_BOUND,
                 *(f"{us:.1f}" for us in (quick.call_us, quick.time_us, slow.call_us, slow.time_us)),
             )
+        # The next time there may be enough, and one of them may be the fastest.
+        short = (c for c in self.baselines if c.reason and is_out_of_memory(c.reason))
+        self.late += tuple(c.name for c in short if c.name not in self.late)
         originals = (c.name for c in standing if c.name == EAGER or c.name in MODES)
         late = sum(c.alive and c.time is None for c in self.candidates)
         if late and not self.interrupted:

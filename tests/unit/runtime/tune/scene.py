@@ -52,8 +52,13 @@ class Check:
         self.waited_s = self.waits_s = 0.0
         self.known = Known()
         self.functions: dict[str, FloatEvidence] = {}
+        self.before_function: Callable[[str], object] = lambda _: None
         self.is_ready = False
+        self.rooms_made = 0
         self.begun: list[int] = []
+
+    def make_room(self) -> None:
+        self.rooms_made += 1
 
     def begin(self, plan: Plan, *, l2_bytes: int, reps: int) -> None:
         self.begun.append(number_of(plan))
@@ -75,6 +80,7 @@ class Check:
 
     def of_function(self, function, eager, device: torch.device) -> FloatEvidence:
         assert eager is None or eager() == "eager"
+        self.before_function(function())
         return self.functions.get(function(), RIGHT)
 
     def remaining(self, plans: list[Plan]) -> list[FloatEvidence]:
