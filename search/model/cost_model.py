@@ -17,6 +17,7 @@ from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad
 from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.search.model.model_constants import ModelConstants, constants_of
 from mirage_py.search.tilings.residency import moved_bytes, touched_bytes
+from mirage_py.search.tilings.runs import with_waste
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -70,7 +71,8 @@ class KernelModel:
         self.kernel = kernel
         self.target = target
         self.blocks = kernel.tiling.grid_blocks
-        self._moved = moved_bytes(kernel.body.touched, kernel.body.passes, in_cache, target)
+        touched = with_waste(kernel, target)
+        self._moved = moved_bytes(touched, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
         self._registers: dict[Hashable, int] = {}
         self._warped: dict[Hashable, WarpedKernel] = {}

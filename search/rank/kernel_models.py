@@ -15,6 +15,7 @@ from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
+from mirage_py.search.tilings.runs import run_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import tilings
 from mirage_py.targets import Target
@@ -158,18 +159,10 @@ def _run_bytes(kernel: TiledKernel) -> int:
     """Bytes that lie side by side in a block's tile of the largest tensor: of tiles that the model
     takes for equal, memory likes those with long runs.
     """
-    accesses = [n.access for n in kernel.block.nodes if n.op == "load" or n.op in STORES]
-    largest = max(accesses, key=lambda a: kernel.scope.tensors[a.tensor].bytes)
-    tensor, run = kernel.scope.tensors[largest.tensor], 1
-    axes = zip(largest.index, tensor.element_strides, tensor.shape, strict=True)
-    for expr, stride, extent in reversed(list(axes)):
-        if extent > 1 and not (expr.is_dim and stride == run):
-            break
-        tile = min(extent, kernel.tiling.padded(expr.name, 0)) if expr.is_dim else 1
-        run *= tile
-        if tile < extent:
-            break
-    return run * tensor.dtype.bytes
+    nodes = kernel.block.nodes
+    accesses = [k for k, n in enumerate(nodes) if n.op == "load" or n.op in STORES]
+    largest = max(accesses, key=lambda k: kernel.scope.tensors[nodes[k].access.tensor].bytes)
+    return run_bytes(kernel, largest)
 
 
 def _usual_us(model: KernelModel) -> float:

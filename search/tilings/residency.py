@@ -18,13 +18,18 @@ _TRAFFIC_SHARE = 0.75
 SECTOR_BYTES = 32
 
 
+def survives_bytes(target: Target) -> float:
+    """How large a tensor may be that stays in the L2 from one use to the next."""
+    return target.l2_bytes * _TENSOR_SHARE
+
+
 def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
     """For each kernel the tensors whose traffic does not reach the device memory.
 
     An intermediate that is small never does: it is written and read before it is pushed out. A
     small tensor that an earlier kernel touched is still there if little went through since.
     """
-    small = target.l2_bytes * _TENSOR_SHARE
+    small = survives_bytes(target)
     between = frozenset(t.name for t in ugraph.intermediates if t.bytes <= small)
     found: list[frozenset[str]] = []
     # Bytes that went through the cache since a tensor was last used.
@@ -52,7 +57,7 @@ def moved_bytes(
     each of its tensors so often. What it reads in several loops it reads as often if it is too
     large to stay in the L2 from one to the next.
     """
-    small = target.l2_bytes * _TENSOR_SHARE
+    small = survives_bytes(target)
     total = 0
     for name, size in touched.items():
         if name not in cached:

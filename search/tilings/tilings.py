@@ -106,11 +106,13 @@ def _powers_of_two(extents: Mapping[str, int]) -> dict[str, int]:
 
 
 def _few_enough(choices: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Every second tile of the dimension that has the most, until there are not too many grids."""
+    """Every second tile of the dimension that has the most, the largest among them, until there are
+    not too many grids.
+    """
     kept = list(choices)
     while prod(map(len, kept)) > _MOST_GRIDS:
         longest = max(range(len(kept)), key=lambda n: len(kept[n]))
-        kept[longest] = kept[longest][1::2]
+        kept[longest] = kept[longest][::-2][::-1]
     return kept
 
 

@@ -14,6 +14,8 @@ from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
 
 # What the L2 takes of a row at once.
 _SECTOR_BYTES = 32
+# What four lanes hold of a row of an MMA result of halves; fewer are scattered.
+_QUAD_BYTES = 16
 
 
 def coalesced_layout(
@@ -27,10 +29,22 @@ def coalesced_layout(
     """
     if None in own.warps or None in own.lanes:
         return None
-    lanes = sum(1 for b in own.lanes if b is not None and b[0] == bits[0][0])
-    if (vectors[0] << lanes) * element_bytes >= _SECTOR_BYTES:
+    if _together_bytes(own, bits, vectors[0] * element_bytes) >= _SECTOR_BYTES:
         return None
     rest = tuple(b for b in bits if b not in own.warps)
     low = vectors[1].bit_length() - 1
     high = low + LANE_BITS
     return Layout((*rest[:low], *rest[high:]), rest[low:high], own.warps)
+
+
+def is_scattered(own: Layout, bits: Sequence[Bit], piece_bytes: int) -> bool:
+    """Whether a warp would store a tile in pieces far apart, as one that was loaded along another
+    axis. A thread stores ``piece_bytes`` at once.
+    """
+    return _together_bytes(own, bits, piece_bytes) < _QUAD_BYTES
+
+
+def _together_bytes(own: Layout, bits: Sequence[Bit], piece_bytes: int) -> int:
+    """What the lanes hold of a row, in pieces of a thread each."""
+    lanes = sum(1 for b in own.lanes if b is not None and b[0] == bits[0][0])
+    return piece_bytes << lanes

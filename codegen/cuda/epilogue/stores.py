@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import coalesced_layout
+from mirage_py.codegen.cuda.epilogue.coalesced_stores import coalesced_layout, is_scattered
 from mirage_py.codegen.cuda.epilogue.quad_shuffles import (
     emit_shuffles,
     quad_shuffles,
@@ -135,7 +135,8 @@ class Stores:
             if have * size >= 4:
                 is_coalesced = self.out.options.stores is StoreMode.ROWS
                 rows = coalesced_layout(own, bits, (have, vector), size) if is_coalesced else None
-                return rows or own
+                if rows is not None or not is_scattered(own, bits, have * size):
+                    return rows or own
         return blocked(bits, vector, self.out.warp_bits)
 
     def stored(self, store: int, value: Value | str, layout: Layout, condition: str) -> None:

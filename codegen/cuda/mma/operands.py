@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mirage_py.codegen.cuda.exchange.barriers import Barriers
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
-from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.text.value import Value
-from mirage_py.codegen.cuda.writer.copies import Copies
+from mirage_py.codegen.cuda.writer.copies import Copies, vector_of
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.errors import ScheduleError
 
@@ -42,13 +44,25 @@ class Operands:
         for value in held:
             if value.layout.has_same_threads(target):
                 return value
-        if isinstance(key, int) and self.facts.block.nodes[key].op == "load":
+        is_load = isinstance(key, int) and self.facts.block.nodes[key].op == "load"
+        if isinstance(key, int) and is_load and not self._goes_in_crumbs(key, held, target):
             value = self._read_again(key, target)
         else:
             self.wgmma.wait_for([key] if isinstance(key, int) else ())
             value = self.exchange.converted(held[0], target)
         self.out.hold(key, value)
         return value
+
+    def _goes_in_crumbs(self, load: int, held: Sequence[Value], target: Layout) -> bool:
+        """Whether a tile that threads hold would be read again in smaller pieces, as one that is
+        transposed: through shared memory it comes in fewer instructions, and from memory once.
+        """
+        if load in self.staged or not held:
+            return False
+        threads = 1 << LANE_BITS + self.out.warp_bits
+        pieces = (vector_of(self.facts, load, layout) for layout in (target, held[0].layout))
+        again, before = pieces
+        return again < before and self.facts.elements(load) >= threads * before
 
     def _read_again(self, load: int, target: Layout) -> Value:
         if load in self.staged:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
+from math import prod
 
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall
@@ -119,17 +121,36 @@ def _free(name: str, taken: dict[str, None]) -> str:
 
 
 def _copy(tensor: Tensor, lying: Tensor, order: Order, *, last: bool) -> Program:
-    """A program that copies a tensor to the one with channels last, or back."""
+    """A program that copies a tensor to the one with channels last, or back. Axes that are
+    neighbours on both sides are one dimension.
+    """
     builder = ProgramBuilder(f"{tensor.name}_copied")
-    names = [f"a{n}" for n in range(len(tensor.shape))]
-    builder.sizes.update(zip(names, tensor.shape, strict=True))
-    plain = tuple(map(ix.dim, names))
-    turned = tuple(plain[n] for n in order)
+    plain: list[IndexExpr] = []
+    for axes in _neighbours(order):
+        name, sizes = f"a{axes[0]}", [tensor.shape[n] for n in axes]
+        builder.sizes[name] = prod(sizes)
+        for k in range(len(axes)):
+            behind = ix.floordiv(ix.dim(name), prod(sizes[k + 1 :]))
+            plain.append(ix.mod(behind, sizes[k]) if k else behind)
+    index = tuple(plain)
+    turned = tuple(index[n] for n in order)
     source, target = (tensor, lying) if last else (lying, tensor)
     builder.inputs[source.name] = source
-    node = builder.load(source.name, plain if last else turned)
-    builder.outputs.append(Output(target, node, turned if last else plain))
+    node = builder.load(source.name, index if last else turned)
+    builder.outputs.append(Output(target, node, turned if last else index))
     return builder.build()
+
+
+def _neighbours(order: Order) -> list[list[int]]:
+    """The axes in groups that follow one another in both orders."""
+    places = [order.index(n) for n in range(len(order))]
+    found = [[0]]
+    for n in range(1, len(order)):
+        if places[n] == places[n - 1] + 1:
+            found[-1].append(n)
+        else:
+            found.append([n])
+    return found
 
 
 def _with_orders(part: Program, lying: Mapping[str, tuple[Tensor, Order]]) -> Program:

@@ -24,7 +24,8 @@ def with_merged_rows(program: Program) -> Program:
     memory, wherever rows are short or odd and h and w are but positions.
 
     Neither is reduced, masked, counted or part of another index; every tensor that has one has both
-    as its last axes, one behind the other in memory.
+    side by side, one run of memory, and some tensor as its last axes: another may have its channels
+    behind them.
     """
     while True:
         pair = next((p for p in permutations(program.sizes, 2) if _go_together(program, *p)), None)
@@ -51,7 +52,8 @@ def _go_together(program: Program, outer: str, inner: str) -> bool:
             return False
     mine = [(t, index) for t, index in accesses if pair & {d for e in index for d in e.dims()}]
     large = any(tensor.elements >= _LARGE for tensor, _ in mine)
-    return large and all(_ends_in(index, t, program, outer, inner) for t, index in mine)
+    ends = any([e.is_dim and e.name for e in index[-2:]] == [outer, inner] for _, index in mine)
+    return large and ends and all(_is_run(program, t, i, (outer, inner)) for t, i in mine)
 
 
 def _is_pointwise(node: Node, pair: set[str]) -> bool:
@@ -65,18 +67,6 @@ def _is_pointwise(node: Node, pair: set[str]) -> bool:
     seen = pair & set(node.dims)
     named = isinstance(node.attr, IndexExpr | Predicate) or node.op in ("read", "matmul")
     return not seen or (seen == pair and not named)
-
-
-def _ends_in(
-    index: Sequence[IndexExpr], tensor: Tensor, program: Program, outer: str, inner: str
-) -> bool:
-    """Whether both are the last axes, whole, and one run of memory; and in no other."""
-    if len(index) < 2 or [e.is_dim and e.name for e in index[-2:]] != [outer, inner]:
-        return False
-    if any(d in (outer, inner) for e in index[:-2] for d in e.dims()):
-        return False
-    shape = (program.sizes[outer], program.sizes[inner])
-    return tensor.shape[-2:] == shape and tensor.element_strides[-2:] == (shape[1], 1)
 
 
 def with_merged_reductions(program: Program) -> Program:

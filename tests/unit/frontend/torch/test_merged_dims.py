@@ -42,6 +42,18 @@ def test_the_last_two_of_several_axes_are_one():
     assert sorted(merged.sizes.values()) == [20, 30, 784]
 
 
+def test_rows_that_another_tensor_has_before_its_channels_are_one_too():
+    data = torch.randn(4, 48, 56, 30), torch.randn(_SHAPE)
+    program = trace(lambda x, y: x.permute(0, 3, 1, 2) * y, *data)
+    merged = with_merged_rows(program)
+    validate_program(merged)
+    assert sorted(merged.sizes.values()) == [4, 30, 48 * 56]
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    (found,) = evaluate_program(merged, given, FloatMeaning()).values()
+    want = (data[0].permute(0, 3, 1, 2).double() * data[1].double()).numpy()
+    np.testing.assert_allclose(found, want, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "function",
     [

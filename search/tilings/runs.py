@@ -1,0 +1,78 @@
+"""Runs: elements of a block's tile that lie side by side in memory, and what short ones cost.
+
+A tile of a tensor that is read or written across its axes, as where a kernel transposes, is many
+short runs. The memory moves whole sectors, and is fast with whole lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from mirage_py.search.tilings.residency import SECTOR_BYTES, survives_bytes
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.node import STORES
+
+# Runs from this on are as good as longer ones.
+_LONG_BYTES = 256
+# What each end of a run costs, as bytes that are moved in vain.
+_END_BYTES = 16
+# Runs of less than a sector find the rest of it in a cache.
+_MOST = 4.0
+
+
+def run_bytes(kernel: TiledKernel, access: int) -> int:
+    """Bytes that lie side by side in the tile of a load or store."""
+    node, tiling = kernel.block.nodes[access], kernel.tiling
+    tensor, section = kernel.scope.tensors[node.access.tensor], kernel.block.section_of[access]
+    inside = kernel.body.run_dims[access]
+    tiles = {d: min(kernel.scope.sizes[d], tiling.padded(d, section)) for d in node.dims}
+    run = 1
+    for d in inside:
+        run *= tiles.get(d, 1)
+    is_whole = all(tiles.get(d) == kernel.scope.sizes[d] for d in inside)
+    axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
+    for expr, stride, extent in reversed(list(axes)):
+        if extent == 1 or (is_whole and expr.dims() and all(d in inside for d in expr.dims())):
+            continue
+        if not (is_whole and expr.is_dim and stride == run):
+            break
+        run *= tiles.get(expr.name, 1)
+        is_whole = tiles.get(expr.name) == extent
+    return run * tensor.dtype.bytes
+
+
+def with_waste(kernel: TiledKernel, target: Target) -> Mapping[str, int]:
+    """The bytes of each tensor that the kernel reads or writes; of one that does not stay in the L2
+    with what short runs add.
+    """
+    small, shares = survives_bytes(target), _wasted_shares(kernel)
+    touched = kernel.body.touched
+    return {t: n if n <= small else int(n * (1 + shares.get(t, 0.0))) for t, n in touched.items()}
+
+
+def _wasted_shares(kernel: TiledKernel) -> Mapping[str, float]:
+    """For each tensor that is moved in short runs what that adds, in shares of its bytes. Tiles of
+    matmuls are another matter: they are read again, from the L2.
+    """
+    found: dict[str, float] = {}
+    if any(n.op == "matmul" for n in kernel.block.nodes):
+        return found
+    for number, node in enumerate(kernel.block.nodes):
+        if node.op != "load" and node.op not in STORES:
+            continue
+        name, run = node.access.tensor, run_bytes(kernel, number)
+        if run < min(_LONG_BYTES, kernel.scope.tensors[name].bytes):
+            ends = 1 if _is_aligned(kernel, number) else 2
+            share = ends * _END_BYTES / run - _END_BYTES / _LONG_BYTES
+            found[name] = min(_MOST, max(found.get(name, 0.0), share))
+    return found
+
+
+def _is_aligned(kernel: TiledKernel, access: int) -> bool:
+    """Whether all rows of the tensor begin with a sector."""
+    tensor = kernel.scope.tensors[kernel.block.nodes[access].access.tensor]
+    strides = zip(tensor.element_strides, tensor.shape, strict=True)
+    step = gcd(*(s for s, extent in strides if s != 1 and extent > 1))
+    return step * tensor.dtype.bytes % SECTOR_BYTES == 0

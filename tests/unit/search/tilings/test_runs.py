@@ -1,0 +1,59 @@
+"""Runs of a tile in memory, and the tiles of kernels that transpose."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_plans import cuda_plan
+
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.pipeline.selection.request import Request
+from mirage_py.search.tilings.runs import run_bytes, with_waste
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.node import STORES
+
+TURNED = """
+X[64, 64, 65536] : bf16
+Y[a, c, b] = X[a, b, c]
+"""
+KERNEL = """
+kernel turned {{
+  grid a by 1, b by {b}, c by {c}
+  %0 = load X[a, b, c]
+  store Y[a, c, b] = %0
+}}
+"""
+
+
+def _tiled(b: int, c: int, text: str = TURNED) -> TiledKernel:
+    graph = cuda_plan(text, KERNEL.format(b=b, c=c), 0).ugraph
+    return TiledKernel(Tiling(graph.scope, graph.kernels[0]))
+
+
+def _runs(kernel: TiledKernel) -> list[int]:
+    nodes = enumerate(kernel.block.nodes)
+    return [run_bytes(kernel, k) for k, n in nodes if n.op == "load" or n.op in STORES]
+
+
+def test_rows_go_on_where_a_tile_has_them_whole():
+    assert _runs(_tiled(16, 128)) == [256, 32]
+    assert _runs(_tiled(64, 32)) == [64, 2 * 64 * 32]
+
+
+def test_short_runs_of_what_memory_holds_cost_on_the_side_that_has_them():
+    kernel = _tiled(16, 128)
+    touched, wasted = kernel.body.touched, with_waste(kernel, H200)
+    assert wasted["X"] == touched["X"]
+    assert 1.2 * touched["Y"] < wasted["Y"] < 2 * touched["Y"]
+    small = _tiled(16, 128, TURNED.replace("65536", "256"))
+    assert with_waste(small, H200) == small.body.touched
+
+
+@pytest.mark.parametrize("backend", ["cuda", "triton"])
+@pytest.mark.parametrize("rows", [64, 96])
+def test_the_best_tiles_of_a_kernel_that_transposes_are_wide_on_both_sides(rows, backend):
+    program = parse(TURNED.replace("64, 64,", f"64, {rows},"))
+    best = rank_plans(program, H200, Request("h200", backend)).instances[0].plan.ugraph
+    assert min(_runs(TiledKernel(Tiling(best.scope, best.kernels[0])))) >= 128
