@@ -37,6 +37,9 @@ class AccumulatorEmitter:
         self.out = out
         # matmuls added straight into their accumulator, by position
         self.fused = self._fused_products()
+        # of these the sums that are matrices inside the loop, and their matmuls
+        plain = contraction.is_plain_dot
+        self._matrices = {total: dot for dot, total in self.fused.items() if not plain(dot)}
         self._scales: dict[str, int] = {}
 
     def _fused_products(self) -> dict[int, int]:
@@ -48,10 +51,17 @@ class AccumulatorEmitter:
         for number, node in enumerate(self.block.nodes):
             if node.op in ("accum_sum", "accum_rescaled"):
                 product = node.args[0]
-                is_product = self.block.nodes[product].op == "matmul"
-                if is_product and users[product] == 1 and self.contraction.is_plain_dot(product):
+                if users[product] == 1 and self._adds_up(node.op, product):
                     fused[product] = number
         return fused
+
+    def _adds_up(self, op: str, product: int) -> bool:
+        """Whether a matmul adds to its accumulator itself. A sum that is rescaled has its axes one
+        by one, as its factors have.
+        """
+        if op == "accum_rescaled":
+            return self.contraction.is_plain_dot(product)
+        return self.contraction.is_dot(product)
 
     def initialise(self, number: int, section: int) -> None:
         """The state before the loop's first iteration."""
@@ -66,12 +76,16 @@ class AccumulatorEmitter:
             # A Python number would change its type in the loop.
             self.out.line(f"{name} = tl.full([], {start}, tl.float32)")
         else:
-            self.out.line(
-                f"{name} = tl.full({self.tiles.shape(axes, section)}, {start}, tl.float32)"
-            )
+            shape = self.tiles.shape(axes, section)
+            if number in self._matrices:
+                shape = self.contraction.matrix_shape(self._matrices[number], section)
+            self.out.line(f"{name} = tl.full({shape}, {start}, tl.float32)")
 
     def finish(self, number: int, section: int) -> None:
-        """After the loop: reduce the lanes of a deferred sum."""
+        """After the loop: reduce the lanes of a deferred sum; the axes of a sum of matrices."""
+        if number in self._matrices:
+            text = self.contraction.as_tile(self._matrices[number], section, self.names[number])
+            self.out.line(f"{self.names[number]} = {text}")
         if number in self._lanes:
             total = self.block.nodes[self._lanes[number]]
             axes = self._state_axes(number, section)
@@ -114,7 +128,7 @@ class AccumulatorEmitter:
             ]
             state = " * ".join([name, *factors])
         if operand in self.fused:
-            self.out.line(f"{name} = {self.contraction.matmul(operand, section, state)}")
+            self.out.line(f"{name} = {self.contraction.dot(operand, section, state)}")
         else:
             self.out.line(f"{name} = {state} + {self._operand(number, section)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.lowering.precision import TypedBlock
@@ -23,6 +24,15 @@ _ADDED_APART = 32
 
 # The text of a node's value over its own axes.
 ValueText = Callable[[int, Sequence[str], int], str]
+
+
+class _Sides(NamedTuple):
+    """The operands of a matmul, the one with the rows first, and the axes of rows and columns."""
+
+    first: int
+    second: int
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 class ContractionEmitter:
@@ -94,29 +104,63 @@ class ContractionEmitter:
     def _is_multiple(self, node: Node) -> bool:
         return node.op == "mul" and self.block.nodes[node.args[1]].op == "const"
 
+    def is_dot(self, number: int) -> bool:
+        """Whether a node is a matmul on tensor cores."""
+        return self.block.nodes[number].op == "matmul" and self.tiling.is_dot(number)
+
     def is_plain_dot(self, number: int) -> bool:
         """Whether the operands are matrices as they are: one live dimension on each side."""
-        if not self.tiling.is_dot(number):
+        if not self.is_dot(number):
             return False
         roles = self.tiling.roles(number)
         return max(len(roles.left), len(roles.right), len(roles.contracted)) == 1
 
-    def matmul(self, number: int, section: int, accumulator: str | None = None) -> str:
+    def matmul(self, number: int, section: int) -> str:
         """A matmul on tensor cores where its tiles are large enough, else a product and a sum."""
-        node = self.block.nodes[number]
         if not self.tiling.is_dot(number):
-            return self._product_and_sum(node, section)
+            return self._product_and_sum(self.block.nodes[number], section)
+        return self.as_tile(number, section, self.dot(number, section))
+
+    def _sides(self, number: int, section: int) -> _Sides:
+        """Operands and axes of a matmul; rows are the side that comes first in the result."""
+        node = self.block.nodes[number]
         roles = self.tiling.roles(number)
         result = self.tiles.axes(node.dims, section)
+        left, right = self.tiles.ordered(roles.left), self.tiles.ordered(roles.right)
         first, second = node.args
-        left, right = roles.left, roles.right
-        # The operand whose side comes first in the result is the one with the rows.
-        if result.index(self.tiles.ordered(right)[0]) < result.index(self.tiles.ordered(left)[0]):
+        if result.index(right[0]) < result.index(left[0]):
             first, second, left, right = second, first, right, left
-        rows, columns = self.tiles.ordered(left), self.tiles.ordered(right)
-        inner = self.tiles.ordered(roles.contracted)
+        return _Sides(first, second, left, right)
+
+    def matrix_shape(self, number: int, section: int) -> str:
+        """The shape of a matmul's result as a matrix."""
+        sides = self._sides(number, section)
+        shape = (self.tiling.elements(side, section) for side in (sides.rows, sides.columns))
+        return f"[{', '.join(map(str, shape))}]"
+
+    def as_tile(self, number: int, section: int, text: str) -> str:
+        """A matmul's result, given as a matrix, over the axes that its node has."""
+        if self.is_plain_dot(number):
+            return text
+        sides = self._sides(number, section)
+        axes = (*sides.rows, *sides.columns)
+        text = f"tl.reshape({text}, {self.tiles.shape(axes, section)})"
+        result = self.tiles.axes(self.block.nodes[number].dims, section)
+        if axes != result:
+            text = f"tl.permute({text}, ({', '.join(str(axes.index(d)) for d in result)}))"
+        return text
+
+    def dot(self, number: int, section: int, accumulator: str | None = None) -> str:
+        """A matmul on tensor cores as a matrix, added to ``accumulator`` where there is one."""
+        node = self.block.nodes[number]
+        first, second, rows, columns = self._sides(number, section)
+        inner = self.tiles.ordered(self.tiling.roles(number).contracted)
         a = self._matrix(first, node.reduced, section, (rows, inner))
-        b = self._matrix(second, node.reduced, section, (inner, columns))
+        if len(inner) == 1 < len(columns):
+            # A wgmma of columns over several axes behind one, Triton 3.6 does not compile.
+            b = f"tl.trans({self._matrix(second, node.reduced, section, (columns, inner))})"
+        else:
+            b = self._matrix(second, node.reduced, section, (inner, columns))
         is_exact = self.dtypes[node.args[0]] == F32 and self.precision is Precision.IEEE
         suffix = f", {accumulator}" if accumulator is not None and not is_exact else ""
         if self.dtypes[node.args[0]] == F32:
@@ -132,12 +176,6 @@ class ContractionEmitter:
             # multiply-adds over 2048 terms was three times as far off as cuBLAS on an H200.
             text = f"{text[:-1]}, max_num_imprecise_acc={_ADDED_APART})"
             text = text if accumulator is None else f"{accumulator} + {text}"
-        if self.is_plain_dot(number):
-            return text
-        text = f"tl.reshape({text}, {self.tiles.shape((*rows, *columns), section)})"
-        if (*rows, *columns) != result:
-            order = ", ".join(str((*rows, *columns).index(d)) for d in result)
-            text = f"tl.permute({text}, ({order}))"
         return text
 
     def _nearest(self, text: str, name: str) -> str:
