@@ -109,6 +109,7 @@ def _gpu_rows(
     limit, end = limits
     asked = {f"{problem.key}-{kind}": (kind, problem) for kind, problem in work}
     facts: Json = {}
+    alone: dict[str, Json] = {}
 
     def ready(gpu: str, answer: Json) -> None:
         del gpu
@@ -116,8 +117,18 @@ def _gpu_rows(
 
     def outcome(done: Outcome) -> None:
         kind, problem = asked[done.job.key]
-        failed = {"problem": problem.path.stem, "status": "crashed", "reason": done.reason}
-        take(kind, problem, done.value or failed)
+        row = done.value or {
+            "problem": problem.path.stem,
+            "status": "crashed",
+            "reason": done.reason,
+        }
+        if done.job.task.get("alone"):
+            if row["status"] == "crashed":  # it was no better for it
+                return
+            row["alone"] = True
+        elif row.get("short_of_memory") or "SIGKILL" in done.reason:
+            alone[done.job.key] = {**done.job.task, "alone": True}
+        take(kind, problem, row)
 
     with tempfile.TemporaryDirectory() as name:
         # Each worker has its cores, and all that it starts stays on them.
@@ -135,6 +146,8 @@ def _gpu_rows(
         with farm:
             deadline = None if end == inf else end
             left = farm.run([Job(key, task) for key, task in tasks.items()], deadline=deadline)
+            if alone and not left:
+                farm.run([Job(key, task) for key, task in alone.items()], deadline=deadline)
         for fault in farm.faults:
             click.echo(fault)
         said = {job.key: Path(name) / f"{job.key}.stages" for job in left}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import fcntl
-import gc
 import importlib
 import os
 import time
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from benchmarks.kernelbench import distances, shared_gpu
 from benchmarks.kernelbench.document import NOT_OF_THIS_TYPE
+from benchmarks.kernelbench.footprint import footprint_of
 from benchmarks.kernelbench.problem import Problem, load
 from benchmarks.peers.autotuning_turns import tune_in_turns
 from benchmarks.suite.row_worker import prepare as prepared
@@ -33,6 +32,7 @@ from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
 from mirage_py.pipeline.pipeline import optimizer_for
 from mirage_py.runtime.base import stages
+from mirage_py.runtime.base.gpu_memory import is_out_of_memory, make_room
 from mirage_py.runtime.eager.compiled import MODES
 from mirage_py.runtime.timing.turns import turn
 
@@ -46,6 +46,8 @@ _TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
 # In which PyTorch refuses types.
 _WORDS_OF_TYPES = ("dtype", "not implemented for", "type of input", "Input type", "scalar type")
 _TRIALS = 5
+# Elements that are compared at a time.
+_PIECE = 1 << 26
 _WARM, _FEWEST, _REPEATS, _MOST_REPEATS = 3, 8, 20, 60
 _TIMING_S = 2.0
 _SPREAD = 1.02
@@ -56,6 +58,8 @@ _HOST_NOISE, _MOST_AHEAD_S, _MOST_HZ = 1.5, 0.02, 2e9
 # A folder in which workers find cores of their own, and how many workers there are.
 FOLDER, JOBS = "KERNELBENCH_FOLDER", "KERNELBENCH_JOBS"
 _HELD: list[int] = []
+# Where a row says that something ran out of memory.
+_SAID = "reason", "why", "faults", "notes", "fell", "served"
 
 
 def prepare(task: Task) -> dict[str, Any]:
@@ -107,42 +111,42 @@ def measure(task: Task) -> Json:
             file.write(f"{said[-1][0]} {stage}\n")
 
     row: Json = {"problem": problem.path.stem}
-    try:
-        with torch.no_grad():
-            row |= _measured(problem, task, folder, note)
-    except MirageError as error:
-        row |= {"status": "refused", "reason": error.what, "why": error.why}
-    except Exception as error:  # noqa: BLE001  whatever a problem does is its row
-        row |= {"status": "crashed", "reason": f"{type(error).__name__}: {error}"[:300]}
-    finally:
-        torch.compiler.reset()
-        gc.collect()
-        torch.cuda.empty_cache()
+    with torch.no_grad():
+        row |= _outcome(lambda: _measured(problem, task, folder, note))
+    if any(map(is_out_of_memory, (row.get(key) for key in _SAID))):
+        row["short_of_memory"] = True
     return {**row, "seconds": round(time.monotonic() - started, 1), "stages": said}
+
+
+def _outcome(make: Callable[[], Json]) -> Json:
+    """What is made, or why not."""
+    try:
+        return make()
+    except MirageError as error:
+        return {"status": "refused", "reason": error.what, "why": error.why}
+    except Exception as error:  # noqa: BLE001  whatever a problem does is its row
+        return {"status": "crashed", "reason": f"{type(error).__name__}: {error}"[:300]}
 
 
 def _measured(problem: Problem, task: Task, folder: Path, note: Note) -> Json:
     """Checked by KernelBench's rule, and timed beside what torch has."""
     note("its size")
     dtype = TYPES[task["dtype"]]
-    capacity = torch.cuda.get_device_properties(0).total_memory
-    wanted = shared_gpu.shares_of(elements_of(problem), dtype.itemsize, capacity)
+    properties = torch.cuda.get_device_properties(0)
+    takes = footprint_of(problem).bytes(dtype.itemsize)
+    wanted = shared_gpu.shares_of(takes, properties.total_memory, int(os.environ[JOBS]))
+    if task.get("alone"):
+        wanted = shared_gpu.SHARES
     note("waiting for memory")
     waits = time.monotonic()
     with shared_gpu.memory(folder, wanted):
         row: Json = {"memory_shares": wanted, "waited_s": round(time.monotonic() - waits, 1)}
-        return row | _beside_torch(problem, task, dtype, note)
-
-
-def elements_of(problem: Problem) -> int:
-    """How many elements parameters, inputs and results have, without filling any."""
-    # Some models read numbers of tensors while they are made, which fake tensors do not have.
-    model, inputs = load(problem, filled=False)
-    every = [*model.parameters(), *model.buffers(), *inputs]
-    # Some cannot be computed without data: their results are about as large as their inputs.
-    with FakeTensorMode(allow_non_fake_inputs=True), contextlib.suppress(Exception):
-        every += pytree.tree_leaves(model(*inputs))
-    return sum(x.numel() for x in every if isinstance(x, torch.Tensor))
+        row |= _outcome(lambda: _beside_torch(problem, task, dtype, note))
+        # The next one may have the memory when there is nothing of this row left in it: no error,
+        # whose frames hold tensors, and no cache.
+        torch.compiler.reset()
+        make_room()
+    return row
 
 
 def _beside_torch(problem: Problem, task: Task, dtype: torch.dtype, note: Note) -> Json:
@@ -234,9 +238,18 @@ def _correct(served: Any, model: torch.nn.Module, inputs: list[Any], dtype: str)
         ] or inputs
         found, want = (pytree.tree_leaves(fn(*fresh)) for fn in (served, copy.deepcopy(model)))
         pairs = zip(found, want, strict=True)
-        if not all(torch.allclose(a, b, atol=tolerance, rtol=tolerance) for a, b in pairs):
+        if not all(_close(a, b, tolerance) for a, b in pairs):
             return False
     return True
+
+
+def _close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
+    """``torch.allclose``, in memory that does not grow with the tensors."""
+    if one.shape != other.shape:
+        return False
+    a, b = one.reshape(-1), other.reshape(-1)
+    parts = (slice(n, n + _PIECE) for n in range(0, a.numel(), _PIECE))
+    return all(torch.allclose(a[p], b[p], atol=tolerance, rtol=tolerance) for p in parts)
 
 
 def _microseconds(candidates: Mapping[str, Call], inputs: list[Any]) -> dict[str, float]:

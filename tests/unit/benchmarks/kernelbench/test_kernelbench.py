@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from threading import Thread
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks.kernelbench import command, distances, document, measured, page, shared_gpu
 from benchmarks.kernelbench.command import main
-from benchmarks.kernelbench.measured import elements_of
+from benchmarks.kernelbench.footprint import Footprint, footprint_of
 from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
 
 HEAD = """
@@ -156,8 +157,10 @@ def test_a_sample_is_spread_over_the_levels():
 
 
 def test_memory_of_a_gpu_is_held_by_shares(tmp_path):
-    assert shared_gpu.shares_of(100, 2, 141 << 30) == 1
-    assert shared_gpu.shares_of(1 << 40, 2, 141 << 30) == shared_gpu.SHARES
+    assert shared_gpu.shares_of(100, 141 << 30) == 1
+    assert shared_gpu.shares_of(1 << 40, 141 << 30) == shared_gpu.SHARES
+    # What workers without a row take is nobody's share.
+    assert shared_gpu.shares_of(30 << 30, 141 << 30, 8) > shared_gpu.shares_of(30 << 30, 141 << 30)
     order: list[str] = []
 
     def all_of_it() -> None:
@@ -178,8 +181,76 @@ def test_the_memory_of_a_model_that_reads_a_number_while_it_is_made(tmp_path):
     path.write_text(
         CONV.replace("super().__init__()", "super().__init__(); torch.linspace(0, 1, 3)[1].item()")
     )
-    elements = 64 * 512 * 256 * (3 + 8)
-    assert elements <= elements_of(Problem(2, path)) <= elements + 1000
+    found, image = footprint_of(Problem(2, path)), 64 * 512 * 256
+    assert (found.inputs, found.results) == (3 * image, 8 * image)
+    assert found.parameters == 8 * 3 * 9 + 8 + 5 * 8 - 7  # of the convolution and of the norm
+    # Both read and write the larger tensor, and are no work for the host.
+    assert 16 * image <= found.step <= 16 * image + 1000
+    assert not found.is_pointwise
+    assert found.bytes(2) > 8 * 2 * 16 * image
+
+
+def test_the_memory_of_an_elementwise_model(tmp_path):
+    path = tmp_path / "4_Swish.py"
+    lines = (
+        "import torch",
+        "class Model(torch.nn.Module):",
+        "    def forward(self, x): return x * torch.sigmoid(x)",
+        "def get_inputs(): return [torch.rand(1 << 12, 1 << 17)]",
+        "def get_init_inputs(): return []",
+    )
+    path.write_text("\n".join(lines))
+    found, size = footprint_of(Problem(1, path)), 1 << 29
+    assert found == Footprint(0, size, size, 3 * size, is_pointwise=True)
+    # 15 tensors: those that the row holds, and those of its check worker.
+    assert found.bytes(2) == 15 * 2 * size
+
+
+def test_a_row_gives_its_memory_back_before_the_next_one_has_it(tmp_path, monkeypatch):
+    """What an error still held, and the allocator's cache, were in the next row's way."""
+    events: list[str] = []
+
+    class Tensor:
+        def __del__(self) -> None:
+            events.append("freed")
+
+    def crashes(*_: object) -> dict[str, object]:
+        tensor = Tensor()
+        raise torch.OutOfMemoryError(f"CUDA out of memory: {type(tensor)}")
+
+    @contextlib.contextmanager
+    def memory(folder: Path, wanted: int):
+        events.append(f"takes {wanted}")
+        yield
+        events.append("gives")
+
+    path = tmp_path / "3_Conv.py"
+    path.write_text(CONV)
+    monkeypatch.setenv(measured.FOLDER, str(tmp_path))
+    monkeypatch.setenv(measured.JOBS, "8")
+    monkeypatch.setattr(measured, "_begin", lambda: None)
+    monkeypatch.setattr(measured, "_beside_torch", crashes)
+    monkeypatch.setattr(measured, "make_room", lambda: events.append("made room"))
+    monkeypatch.setattr(shared_gpu, "memory", memory)
+    gpu = SimpleNamespace(total_memory=141 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    task = {"level": 2, "path": str(path), "dtype": "bf16"}
+    row = measured.measure(task)
+    assert events == ["takes 1", "freed", "made room", "gives"]
+    assert (row["status"], row["short_of_memory"]) == ("crashed", True)
+    events.clear()
+    measured.measure({**task, "alone": True})
+    assert events[0] == f"takes {shared_gpu.SHARES}"
+
+
+def test_results_are_compared_in_pieces(monkeypatch):
+    monkeypatch.setattr(measured, "_PIECE", 4)
+    x = torch.rand(3, 5)
+    y = x.clone()
+    assert measured._close(x, y, 1e-4)
+    y[2, 4] += 1e-2
+    assert not measured._close(x, y, 1e-4)
+    assert not measured._close(x, x[:, :1], 1e-4)
 
 
 def test_a_run_that_has_no_time_leaves_its_problems_to_the_next_one(checkout):
@@ -215,6 +286,21 @@ def test_rows_of_a_gpu_come_one_by_one_and_the_end_cuts_the_others_short(checkou
         assert (found["not_run"], found["machine"]["gpu"]) == (["L2-10"], "a stand-in")
         assert found["summary"]["L2"]["fast_1_over_compile"] == 1.0
     assert found["cut_short"] == {f"L2-10-{kind}": ["0.0 searching"] for kind in ("bf16", "fp32")}
+
+
+def test_a_row_without_memory_is_run_again_alone(checkout, monkeypatch):
+    monkeypatch.setattr(command.gpus, "visible", lambda: ("0",))
+    here = "unit.benchmarks.row_services:kernelbench"
+    services = {"prepare": f"{here}_prepare", "measure": f"{here}_short_row"}
+    monkeypatch.setattr(command, "SERVICES", services)
+    out = checkout / "out.json"
+    asked = ["--level", "2", "--only", "L2-1,L2-2", "--jobs", "2", "-o", str(out)]
+    done = CliRunner().invoke(main, [str(checkout), *asked])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    # The first has all it needs then; the second crashes again, and its row is as it was.
+    assert [rows[key].get("alone") for key in ("L2-1", "L2-2")] == [True, None]
+    assert [rows[key]["us"]["ours"] for key in ("L2-1", "L2-2")] == [2.0, 8.0]
 
 
 def test_a_peer_that_failed_has_no_time():
