@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.networks.ir.graph import Graph
+from mirage_py.search.networks.absorption import absorptions
 from mirage_py.search.networks.compositions import compositions
 from mirage_py.search.networks.costs import LibraryCall, NetworkCosts
 from mirage_py.search.networks.egraph import EGraph
@@ -87,7 +88,8 @@ def optimize_network(
     folded = folding()
     given = by_rules(program) if substitutions is None else substitutions
     composed = compositions()
-    rules = (*folded, *composed, *fewer_groups(), *(rule for rule in given if not rule.merges))
+    proved = (rule for rule in given if not rule.merges)
+    rules = (*folded, *composed, *fewer_groups(), *absorptions(), *proved)
     egraph = EGraph()
     add_program(egraph, program)
     found = Saturation(

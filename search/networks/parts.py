@@ -9,7 +9,7 @@ so are the outputs, by induction over the values in their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.networks.ir.builder import GraphBuilder
@@ -17,6 +17,9 @@ from mirage_py.networks.ir.graph import Graph, Value
 from mirage_py.networks.operators.opaque import OPAQUE
 from mirage_py.search.networks.egraph import EGraph
 from mirage_py.search.networks.program_egraph import classes_of
+
+# Values that are compared together: programs have no more than so many dimensions.
+_MOST_OUTPUTS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +33,60 @@ class ChangedPart:
 def changed_parts(
     program: Graph, graph: Graph, egraph: EGraph, constant: Mapping[int, None]
 ) -> tuple[ChangedPart, ...]:
-    """Every part once, with the classes in ``constant`` as its weights; parts over the same values
-    are one with several outputs.
+    """Every part once, with the classes in ``constant`` as its weights; parts over the same values,
+    and parts that have a new value in common, are one with several outputs.
     """
     after, before = _Side(graph, egraph), _Side(program, egraph)
     shared = {c: None for c in after.values if c in before.values}
+    changed = [c for c in shared if not after.is_leaf(c) and before.form(c) != after.form(c)]
     groups: dict[tuple[int, ...], list[int]] = {}
-    for class_ in shared:
-        if not after.is_leaf(class_) and before.form(class_) != after.form(class_):
-            leaves = _leaves(class_, shared, before, after)
-            groups.setdefault(tuple(sorted(leaves)), []).append(class_)
+    for together in _together(changed, shared, before, after, constant):
+        leaves = _leaves(together, shared, before, after)
+        groups.setdefault(tuple(sorted(leaves)), []).extend(together)
     parts = [
         ChangedPart(
             before.cut(border, [before.values[c] for c in outputs], constant),
             after.cut(border, [after.values[c] for c in outputs], constant),
         )
-        for border, outputs in groups.items()
+        for border, together in groups.items()
+        for first in range(0, len(together), _MOST_OUTPUTS)
+        for outputs in [together[first : first + _MOST_OUTPUTS]]
     ]
     parts += [*before.merged(constant), *after.merged(constant)]
     return tuple({(p.before.digest, p.after.digest): p for p in parts}.values())
 
 
-def _leaves(
-    class_: int, shared: Mapping[int, None], before: _Side, after: _Side
-) -> dict[int, None]:
-    """Values that both sides compute it of. What one side alone passes through is no leaf: it would
-    be taken for independent of the others.
+def _together(
+    changed: Sequence[int],
+    shared: Mapping[int, None],
+    before: _Side,
+    after: _Side,
+    constant: Mapping[int, None],
+) -> list[list[int]]:
+    """The changed values, those in one list that are computed of one new value, as products are
+    that were merged: a comparison then evaluates it once for all of them.
     """
-    border = {c: None for c in shared if c != class_}
+    groups: dict[int, list[int]] = {}
+    group_of: dict[int, int] = {}
+    for class_ in changed:
+        leaves = _leaves([class_], shared, before, after)
+        new = [c for c in after.between(class_, leaves) if c not in constant]
+        met = sorted({group_of[c] for c in new if c in group_of})
+        groups[class_] = [*(c for number in met for c in groups.pop(number)), class_]
+        group_of = {c: class_ if n in met else n for c, n in group_of.items()}
+        group_of |= dict.fromkeys(new, class_)
+    return list(groups.values())
+
+
+def _leaves(
+    classes: Sequence[int], shared: Mapping[int, None], before: _Side, after: _Side
+) -> dict[int, None]:
+    """Values that both sides compute them of. What one side alone passes through is no leaf: it
+    would be taken for independent of the others.
+    """
+    border = {c: None for c in shared if c not in classes}
     while True:
-        one, other = before.leaves(class_, border), after.leaves(class_, border)
+        one, other = (side.leaves(classes, border) for side in (before, after))
         passed = [c for c in border if (c in one) != (c in other) and not after.is_leaf(c)]
         if not passed:
             return {**one, **other}
@@ -139,11 +166,11 @@ class _Side:
         """The classes of the operands of the operator that computes it."""
         return tuple(self.classes[v] for v in self.graph.nodes[self.values[class_].node].inputs)
 
-    def leaves(self, class_: int, border: Mapping[int, None]) -> dict[int, None]:
-        """The nearest values of a border, or inputs, that a value is computed of."""
+    def leaves(self, classes: Sequence[int], border: Mapping[int, None]) -> dict[int, None]:
+        """The nearest values of a border, or inputs, that values are computed of."""
         found: dict[int, None] = {}
-        seen: dict[int, None] = {class_: None}
-        todo = [class_]
+        seen: dict[int, None] = dict.fromkeys(classes)
+        todo = [*classes]
         while todo:
             for operand in self.operands(todo.pop()):
                 if operand in border or self.is_leaf(operand):
@@ -151,6 +178,16 @@ class _Side:
                 elif operand not in seen:
                     seen[operand] = None
                     todo.append(operand)
+        return found
+
+    def between(self, class_: int, leaves: Mapping[int, None]) -> dict[int, None]:
+        """What a value is computed of, down to leaves, these and itself left out."""
+        found: dict[int, None] = {}
+        todo = [class_]
+        while todo:
+            fresh = [c for c in self.operands(todo.pop()) if c not in leaves and c not in found]
+            found |= dict.fromkeys(fresh)
+            todo += fresh
         return found
 
     def cut(

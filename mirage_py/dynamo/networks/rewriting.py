@@ -34,7 +34,7 @@ log = logging.getLogger("mirage_py.dynamo")
 
 LIMITS = {
     "auto": Limits(rounds=3, nodes=6_000, matches=300, solver=0.3),
-    "full": Limits(rounds=6, nodes=30_000, matches=2_000, solver=10.0),
+    "full": Limits(rounds=6, nodes=30_000, matches=2_000, solver=2.0),
 }
 # Seconds of the search, and of the checks after it, unless a budget says otherwise.
 _BUDGET_S = {"auto": 30.0, "full": 300.0}

@@ -2,7 +2,8 @@
 
 This does not rely on the substitutions. Each part that changed is two graphs of the
 same values: as Programs they are compared over finite fields, at small sizes and at the real ones,
-and both are run in float64 on random inputs.
+and both are run in float64 on random inputs. Parts that differ in names alone, as the steps of a
+recurrence do, are one comparison.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.networks.ir.canonical import canonical
 from mirage_py.networks.ir.evaluation import over_torch
 from mirage_py.networks.ir.graph import INPUTS, Graph, Value
 from mirage_py.networks.ir.lowering import program_of
@@ -59,29 +61,71 @@ class NetworkEvidence:
 def check_parts(
     parts: Sequence[ChangedPart], *, seed: int = 0, should_stop: Callable[[], bool] = lambda: False
 ) -> NetworkEvidence:
-    """Compare every part; the first difference ends it."""
+    """Compare every part, equal ones once; the first difference ends it."""
     tested, ran, error = 0, 0, 0.0
-    skipped: dict[str, int] = {}
+    skipped: dict[str, None] = {}
+    known: dict[tuple[str, str], _Compared] = {}
     for part in parts:
-        if should_stop():
-            skipped["out of time"] = skipped.get("out of time", 0) + 1
-            continue
-        try:
-            fault = _field_fault(part, seed)
-            tested += not fault
-        except UnsupportedError as reason:
-            skipped[str(reason).splitlines()[0]] = 1
-            fault = ""
-        if not fault:
-            found = _float_error(part, seed)
-            if found is None:
-                skipped["too large to be run in float64"] = 1
+        before, after = canonical((part.before, part.after))
+        key = before.digest, after.digest
+        if key not in known:
+            if should_stop():
+                skipped["out of time"] = None
                 continue
-            ran, error = ran + 1, max(error, found)
-            fault = _float_fault(part, found)
-        if fault:
-            return NetworkEvidence(len(parts), tested, ran, error, fault=fault)
+            known[key] = _compared(ChangedPart(before, after), seed)
+        found = known[key]
+        tested, ran = tested + found.is_tested, ran + (found.float_error is not None)
+        error = max(error, found.float_error or 0.0)
+        skipped |= dict.fromkeys(found.skipped)
+        if found.fault:
+            return NetworkEvidence(len(parts), tested, ran, error, fault=found.fault)
     return NetworkEvidence(len(parts), tested, ran, error, tuple(skipped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """What was found of a part; ``float_error`` is None where it was not run."""
+
+    is_tested: bool
+    float_error: float | None
+    skipped: tuple[str, ...]
+    fault: str
+
+
+def _compared(part: ChangedPart, seed: int) -> _Compared:
+    skipped: list[str] = []
+    is_tested, fault = False, ""
+    try:
+        fault = _fault_in_pieces(part, seed)
+        is_tested = not fault
+    except UnsupportedError as reason:
+        skipped.append(str(reason).splitlines()[0])
+    if fault:
+        return _Compared(is_tested, None, (), fault)
+    error = _float_error(part, seed)
+    if error is None:
+        skipped.append("too large to be run in float64")
+    else:
+        fault = _float_fault(part, error)
+    return _Compared(is_tested, error, tuple(skipped), fault)
+
+
+def _fault_in_pieces(part: ChangedPart, seed: int) -> str:
+    """The fault of a part, or of fewer of its outputs at a time where all are too much for one
+    program.
+    """
+    try:
+        return _field_fault(part, seed)
+    except UnsupportedError:
+        half = len(part.before.outputs) // 2
+        if not half:
+            raise
+    for chosen in (slice(half), slice(half, None)):
+        before, after = (g.with_outputs(g.outputs[chosen]) for g in (part.before, part.after))
+        fault = _fault_in_pieces(ChangedPart(*canonical((before, after))), seed)
+        if fault:
+            return fault
+    return ""
 
 
 def _field_fault(part: ChangedPart, seed: int) -> str:

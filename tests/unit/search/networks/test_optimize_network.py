@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,18 +17,21 @@ from unit.search.networks.network_programs import (
 
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
-from mirage_py.networks.ir.graph import Graph
+from mirage_py.networks.ir.graph import INPUTS, Graph, Value
+from mirage_py.pipeline.networks import network_evidence
 from mirage_py.pipeline.networks.network_evidence import check_parts
 from mirage_py.search.networks.costs import LibraryCall
 from mirage_py.search.networks.egraph import EGraph, PatternNode
 from mirage_py.search.networks.extraction import extract as extraction
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
-from mirage_py.search.networks.parts import changed_parts
+from mirage_py.search.networks.parts import ChangedPart, changed_parts
 from mirage_py.search.networks.program_egraph import add_program
 from mirage_py.search.networks.saturate import Limits, Saturation
 from mirage_py.search.networks.substitution import Substitution
 from mirage_py.targets import target
 from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.ir.dtypes import BF16
+from mirage_py.verify.field_test.programs import compare_programs
 
 
 def optimized(program: Graph, **given: object) -> NetworkResult:
@@ -149,3 +153,78 @@ def test_values_that_a_wrong_rule_makes_one_are_compared():
     parts = changed_parts(program, builder.build(product, product), egraph, {})
     assert len(parts) == 1
     assert not check_parts(parts).equal
+
+
+def _steps(count: int, products: int) -> Graph:
+    """A recurrence: each state is a sum of products of the one before by the same weights."""
+    b = GraphBuilder()
+    state = b.input("x", (1, 512), BF16)
+    weights = [b.input(f"w{n}", (512, 512), BF16, constant=True) for n in range(products)]
+    for _ in range(count):
+        each = [b.apply("tanh", b.apply("matmul", state, w)) for w in weights]
+        state = functools.reduce(lambda x, y: b.apply("add", x, y), each)
+    return b.build(state)
+
+
+def _renamed(part: ChangedPart, first: int) -> ChangedPart:
+    """The same part with its inputs in another order, and of other names."""
+    order = [(n + first) % len(part.before.inputs) for n in range(len(part.before.inputs))]
+
+    def renamed(graph: Graph) -> Graph:
+        b = GraphBuilder()
+        place = {}
+        for n in order:
+            entry = graph.inputs[n]
+            constant = entry.name in graph.constants
+            shape, kind = entry.type.shape, entry.type.dtype
+            place[Value(INPUTS, n)] = b.input(f"u{n}_{first}", shape, kind, constant=constant)
+        place = b.copied(graph, place)
+        return b.build(*(place[v] for v in graph.outputs))
+
+    return ChangedPart(renamed(part.before), renamed(part.after))
+
+
+def test_steps_that_are_equal_are_compared_once(monkeypatch: pytest.MonkeyPatch):
+    found = optimized(_steps(4, 3), substitutions=())
+    assert "3 products of one operand as one" in {s.rule for s in found.steps}
+    parts = [_renamed(part, n) for n in range(4) for part in found.parts]
+    compared: list[object] = []
+
+    def counted(*programs: object, **given: object) -> object:
+        compared.append(programs)
+        return compare_programs(*programs, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(network_evidence, "compare_programs", counted)
+    evidence = check_parts(parts)
+    assert evidence.tested == evidence.parts == 4 * len(found.parts)
+    assert len(compared) == 1
+
+
+def test_products_that_are_one_are_one_comparison():
+    """Alone, each would have all other weights as outputs: too many dimensions for a program."""
+    found = optimized(_steps(1, 20), substitutions=())
+    assert "20 products of one operand as one" in {s.rule for s in found.steps}
+    evidence = check_parts(found.parts)
+    assert evidence.equal
+    assert evidence.tested == evidence.parts == 1
+
+
+def test_no_part_has_more_outputs_than_programs_have_dimensions():
+    b = GraphBuilder()
+    rows = [b.input(f"x{n}", (1, 512), BF16) for n in range(5)]
+    weights = [b.input(f"w{n}", (512, 512), BF16, constant=True) for n in range(8)]
+    found = optimized(b.build(*(b.apply("matmul", x, w) for x in rows for w in weights)))
+    assert "5 products by one weight as one" in {s.rule for s in found.steps}
+    assert sum(len(part.before.outputs) for part in found.parts) == 40
+    evidence = check_parts(found.parts)
+    assert evidence.equal
+    assert evidence.tested == evidence.parts == 2
+
+
+def test_a_wrong_part_is_found_behind_right_ones_that_are_equal():
+    b = GraphBuilder()
+    x, w = b.input("x", (4, 8), BF16), b.input("w", (8, 8), BF16)
+    right = b.build(b.apply("matmul", x, w))
+    wrong = b.build(b.apply("neg", b.apply("matmul", x, w)))
+    same = ChangedPart(right, right)
+    assert not check_parts([same, same, ChangedPart(right, wrong)]).equal
