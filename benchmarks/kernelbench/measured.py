@@ -59,7 +59,7 @@ _HOST_NOISE, _MOST_AHEAD_S, _MOST_HZ = 1.5, 0.02, 2e9
 FOLDER, JOBS = "KERNELBENCH_FOLDER", "KERNELBENCH_JOBS"
 _HELD: list[int] = []
 # Where a row says that something ran out of memory.
-_SAID = "reason", "why", "faults", "notes", "fell", "served"
+_SAID = "reason", "why", "faults", "notes", "fell", "served", "no_float64"
 
 
 def prepare(task: Task) -> dict[str, Any]:

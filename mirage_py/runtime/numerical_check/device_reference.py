@@ -38,6 +38,10 @@ _MOST_KEPT = 1 << 22
 _ENDS = 1 << 16
 # Neighbours, among which eager's error is measured.
 _NEIGHBOURS = 128
+# Estimates of rounding errors are about twice as large as these are spread (``float_case.SPREAD``):
+# so is what a measured spread stands for, or of millions of right elements hundreds would be beyond
+# four times their own spread.
+_ESTIMATE = 2.0
 # Of the work that the reference of the random set may take, what no set leaves out may: the first
 # windows, or a first stage. The other sets have no more than that.
 OTHERS_SHARE = 1 / 16
@@ -134,12 +138,12 @@ def _run(
 
 
 def _spread(errors: NDArray[np.float64], flat: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The root mean square of the errors of neighbours, of each those that are numbers."""
+    """The estimated errors: by the root mean square of those of neighbours that are numbers."""
     # In order, so those of a group follow each other.
     number = np.cumsum(np.diff(flat // _NEIGHBOURS, prepend=flat[:1] // _NEIGHBOURS) > 0)
     is_number = np.isfinite(errors)
     with np.errstate(over="ignore"):
         squares = np.bincount(number, np.where(is_number, errors, 0.0) ** 2)
     counts = np.maximum(np.bincount(number, is_number), 1)
-    spread: NDArray[np.float64] = np.sqrt(squares / counts)[number]
+    spread: NDArray[np.float64] = _ESTIMATE * np.sqrt(squares / counts)[number]
     return spread

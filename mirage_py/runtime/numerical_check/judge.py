@@ -88,8 +88,9 @@ class DeviceCase(Case):
         distance = torch.where(finite, (values - self.expected).abs(), torch.inf)
         far = self.compared & (distance > self.allowed)
         wrong = self.overflows & finite & (values.abs() < self.tensor.dtype.max_finite)
-        fault = None
+        fault, outside = None, 0.0
         if bool((far | wrong).any()):
+            outside = int(far.sum()) / max(1, self.checked)
             lost = far & ~finite
             if bool(lost.any()):
                 fault = self.not_finite(self._first(lost, values))
@@ -101,7 +102,7 @@ class DeviceCase(Case):
         if fault is not None:
             means = self._row_means(torch.where(self.compared, self.allowed, 0.0))
             row_excess = self._excess(distance, torch.maximum(self.allowed, means))
-        return self._relative(distance), Finding(excess, row_excess, fault)
+        return self._relative(distance), Finding(excess, row_excess, fault, outside)
 
     def _excess(self, distance: torch.Tensor, allowed: torch.Tensor) -> float:
         import torch

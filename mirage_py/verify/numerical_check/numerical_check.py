@@ -315,6 +315,7 @@ def worst_of(
         telling=sum(one.telling for one in found),
         excess=max((one.excess for one in found), default=0.0),
         row_excess=max((one.row_excess for one in found), default=0.0),
+        outside=max((one.outside for one in found), default=0.0),
     )
 
 

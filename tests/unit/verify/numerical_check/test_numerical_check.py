@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from math import inf, nan
+from math import inf, isnan, nan
 
 import numpy as np
 import pytest
@@ -353,7 +353,7 @@ def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
     assert allowed_by_eager(reordered, eager).passed
     exact = judge(program, known, {"Y": half(known["Y"])})
     assert exact.passed
-    assert not allowed_by_eager(reordered, exact).passed
+    assert not allowed_by_eager(eager, exact).passed
     for wrong in (1.1 * coarse, np.where(np.arange(4096) == 9, coarse + 1, coarse)):
         assert not allowed_by_eager(judge(program, known, {"Y": wrong}), eager).passed
     lost = np.where(np.arange(4096) == 9, nan, coarse)
@@ -366,6 +366,49 @@ def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
     assert [e.passed for e in (within, beyond, far)] == [True, False, False]
     assert allowed_by_eager(beyond, within).passed
     assert not allowed_by_eager(far, within).passed
+
+
+@pytest.mark.parametrize(
+    ("share", "beyond", "passes"),
+    [
+        (5e-4, 1.5, True),  # a few of many, hardly beyond
+        (5e-4, 3.0, False),  # far beyond
+        (2e-2, 1.5, False),  # many, as where the last column is wrong
+        (5e-4, nan, False),
+    ],
+)
+def test_a_few_elements_hardly_beyond_the_bound_do_not_refuse_torch_compile(share, beyond, passes):
+    """Of millions of right elements chance has a few beyond it. Found on an H200: a block of
+    convolutions was served by eager in 397 us, since torch.compile, in 84 us, had 503 of 4,194,304.
+    """
+    program = parse("M = 64, N = 256\nX[M, N] : bf16\nY[m, n] = X[m, n] * sigmoid(X[m, n])")
+    (inputs,) = (s for s in input_sets(program, 0) if s.name == "random")
+    known = reference(program, inputs.arrays)
+    (case,) = cases(program, known)
+    draw = np.random.default_rng(0)
+    noise = case.allowed * draw.uniform(-0.3, 0.3, case.allowed.shape)
+    eager = judge(program, known, {"Y": known["Y"] + noise})
+    chosen = draw.permutation(noise.size).reshape(noise.shape) < share * noise.size
+    moved = np.where(chosen, beyond * case.allowed, noise)
+    found = judge(program, known, {"Y": known["Y"] + moved})
+    assert not found.passed
+    assert found.outside == pytest.approx(share, rel=0.2)
+    assert found.row_excess > 2 * eager.row_excess or isnan(beyond)
+    assert allowed_by_eager(found, eager).passed == passes
+
+
+def test_torch_compile_is_refused_where_all_of_it_is_farther_off_than_eager():
+    """However few elements are beyond the bound."""
+    program = parse("M = 64, N = 256\nX[M, N] : bf16\nY[m, n] = X[m, n] * sigmoid(X[m, n])")
+    (inputs,) = (s for s in input_sets(program, 0) if s.name == "random")
+    known = reference(program, inputs.arrays)
+    (case,) = cases(program, known)
+    eager = judge(program, known, {"Y": known["Y"] + 0.1 * case.allowed})
+    off = 0.9 * case.allowed
+    off[3, 7] *= 1.2
+    found = judge(program, known, {"Y": known["Y"] + off})
+    assert found.outside == 1 / off.size
+    assert not allowed_by_eager(found, eager).passed
 
 
 def test_another_form_may_round_to_the_other_side_of_a_kink():
