@@ -13,7 +13,7 @@ Candidates that the file has times of are kept, so the next run completes one th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import click
 from benchmarks.graphs.measured_row import CANDIDATES
 from benchmarks.graphs.merged_row import merged_row
 from benchmarks.graphs.models import BATCHES, MODELS, REHEARSAL
-from benchmarks.graphs.processes import rows_in_processes
+from benchmarks.graphs.processes import is_whole, rows_in_processes
 from benchmarks.graphs.table import dry_table, measured_table
 from benchmarks.report.provenance import commit
 from mirage_py.runtime.base.atomic import write_text
@@ -87,13 +87,18 @@ def main(
             done(row)
     else:
         parts = {} if again else {key: known[key]["candidates"] for key in keys if key in known}
-        keys = [key for key in keys if again or "against_best" not in known.get(key, {})]
+        wanted = candidates or CANDIDATES
+        keys = [key for key in keys if _is_wanted(parts.get(key, {}), wanted)]
         device = "cpu" if rehearse else "cuda"
         options: Json = {"mode": mode, "budget_s": budget, "device": device}
-        wanted = candidates or CANDIDATES
         rows_in_processes(keys, workers, seconds, measured, parts, wanted, **options)
     rows = [*known.values()]
     click.echo(dry_table(rows) if dry else measured_table(rows))
+
+
+def _is_wanted(parts: Mapping[str, Json], wanted: Sequence[str]) -> bool:
+    """Whether a candidate of a row is missing."""
+    return not all(name in parts and is_whole(parts[name]) for name in wanted)
 
 
 def _dry(name: str, batch: int, effort: str, budget_s: float, target: str) -> Json:

@@ -14,7 +14,8 @@ _AS_IT_WAS = {"ours_freezing": "max_autotune_freezing"}
 
 
 def merged_row(model: str, batch: int, parts: Mapping[str, Json]) -> Json:
-    """Times of all, and the fastest of ours against the best peer where all are there.
+    """Times of all, and the fastest of ours that was measured against the best peer, where eager
+    and all peers are there.
 
     ``eager`` is the median over the processes; ``eager_spread`` says how far they are apart.
     """
@@ -38,10 +39,11 @@ def merged_row(model: str, batch: int, parts: Mapping[str, Json]) -> Json:
     missing = [name for name in CANDIDATES if name not in times]
     if missing:
         row["failure"] = "; ".join(f"{name}: {_why(parts.get(name, {}))}" for name in missing)
-    else:
+    ours = [times[name] for name in OURS if name in times]
+    if ours and all(name in times for name in ("eager", *PEERS)):
         peers = [times[name] for name in ("eager", *PEERS)]
-        row["against_best"] = round(min(peers) / min(times[name] for name in OURS), 3)
-        row["served_us"] = min(times[name] for name in CANDIDATES)
+        row["against_best"] = round(min(peers) / min(ours), 3)
+        row["served_us"] = min(*peers[1:], *ours)
     return row | {"candidates": dict(parts)}
 
 

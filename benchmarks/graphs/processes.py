@@ -125,8 +125,8 @@ def _begun(
 
 
 def is_whole(part: Json) -> bool:
-    """Whether a candidate was measured, or is the model as it was."""
-    return "failure" not in part
+    """Whether a candidate was measured, or is the model as it was and not for want of time."""
+    return "failure" not in part and "were not tested" not in part.get("verdict", "")
 
 
 def _has_ended(row: _Row, name: str) -> bool:

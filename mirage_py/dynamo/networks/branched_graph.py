@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from mirage_py.dynamo.networks.optimized_module import OptimizedModule
 from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.timing.timing import captured
-from mirage_py.ugraph.ir.convolution import plan_text, read_plan
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, plan_text, read_plan
 
 _aten = torch.ops.aten
 # What launches nothing.
@@ -33,6 +33,7 @@ _VIEWS = {
     ),
     _aten.transpose.int, _aten.slice.Tensor, _aten.select.int, _aten.squeeze.dim,
     _aten.split.Tensor,
+    _aten._unsafe_view.default,  # noqa: SLF001  the name of an operator
 }  # fmt: skip
 _STREAMS = 16
 _WARM_UPS = 2
@@ -166,8 +167,9 @@ def _called(node: Node, made: Mapping[Node, Any], place: Place | None) -> Any:
     args, kwargs = given
     if place is not None and not place.follows and "fused_convolution" in str(node.target):
         # It may only start before its predecessor has ended where it has but one.
-        spec, tiles = read_plan(args[-1])
-        args = (*args[:-1], plan_text(spec, replace(tiles, is_early=False)))
+        spec, plan = read_plan(args[-1])
+        if isinstance(plan, ConvolutionTiles):
+            args = (*args[:-1], plan_text(spec, replace(plan, is_early=False)))
     target: Any = node.target
     return target(*args, **kwargs)
 

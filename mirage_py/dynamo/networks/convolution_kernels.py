@@ -17,9 +17,14 @@ from torch.fx import GraphModule, Node
 
 from mirage_py.dynamo.networks.convolution_op import convolution_operator
 from mirage_py.runtime.launch.fused_convolution import packed_weight
-from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution, plan_text
+from mirage_py.ugraph.ir.convolution import ConvolutionPlan, FusedConvolution, plan_text
 
 _aten = torch.ops.aten
+# What a constant may be seen through.
+_VIEWS = (
+    _aten.view.default, _aten.reshape.default, _aten.unsqueeze.default, _aten.permute.default,
+    _aten.transpose.int, _aten.t.default,
+)  # fmt: skip
 _TYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -58,15 +63,15 @@ def matches(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> list[
 def with_kernels(
     module: GraphModule,
     found: Sequence[Match],
-    tiles: Mapping[FusedConvolution, ConvolutionTiles],
+    plans: Mapping[FusedConvolution, ConvolutionPlan],
 ) -> int:
-    """Put kernels in the place of the matches that have tiles; how many."""
+    """Put kernels in the place of the matches that have plans; how many."""
     target = convolution_operator()
     count = 0
     # By where they stand: the image of one may be the result of another.
     replaced: dict[Node, Node] = {}
     for match in found:
-        chosen = tiles.get(match.spec)
+        chosen = plans.get(match.spec)
         if chosen is None:
             continue
         packed = packed_weight(match.spec, chosen, match.weight)
@@ -108,6 +113,11 @@ class _Constants:
             return None
         if node.op == "placeholder":
             return self._given.get(str(node.target), self._given.get(node.name))
+        if node.op == "call_function" and node.target in _VIEWS:
+            seen, *rest = node.args
+            whole = self.of(seen)
+            view: Any = node.target
+            return None if whole is None else view(whole, *rest, **node.kwargs)
         if node.op != "get_attr":
             return None
         value: Any = self.module

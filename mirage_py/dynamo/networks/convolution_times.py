@@ -5,7 +5,8 @@ CACHE/operators/KEY.json    {convolution: tiles, microseconds of the kernel and 
 A kernel is checked on small whole numbers, of which every sum is exact: its result has to be bit by
 bit what float64 gives, rounded once, so that one product too few or too many is seen, and nothing
 outside of the result may have changed. On normal numbers it may not be further off than rounding
-explains. The library's time is cuDNN's, and what a fused elementwise kernel after it would take.
+explains. The library's time is the least of cuDNN's with what is around in its own kernel, with
+one elementwise kernel of ours after it, and with what the model says of such a kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mirage_py.errors import MirageError
+from mirage_py.errors import MirageError, ScheduleError
 from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.base.private_folder import private_folder
+from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.launch.fused_convolution import (
+    epilogue_source,
     fused_convolution_runner,
     kernel_source,
     packed_weight,
@@ -35,9 +38,14 @@ from mirage_py.runtime.launch.fused_convolution import (
 from mirage_py.runtime.store.cache import toolchain
 from mirage_py.runtime.timing.timing import time_interleaved
 from mirage_py.search.model.baseline_model import fused_us
-from mirage_py.search.networks.convolution_tiles import ranked_tiles
+from mirage_py.search.networks.convolution_tiles import least_us, ranked_tiles
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
+from mirage_py.ugraph.ir.convolution import (
+    ConvolutionPlan,
+    ConvolutionTiles,
+    FusedConvolution,
+    LibraryConvolution,
+)
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -46,23 +54,35 @@ _CANDIDATES, _EARLY = 4, 1
 _REPS, _SETS = 7, 4
 # Of the largest result, on normal numbers; sums of whole numbers are held to all bits.
 _NEAR = 0.02
+# What a way of the library may take beyond what it would with a modelled kernel after it.
+_DOUBT = 1.1
+# Of convolutions for which the library is tuned, by the model of our kernels.
+_LONG_US = 8.0
 # Inputs of whole numbers, before one of normal numbers; elements around a result.
 _EXACT, _GUARD = 2, 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The fastest kernel of a convolution; ``why`` there is none."""
+    """The fastest kernel of a convolution; ``why`` there is none. ``library`` is the library's way
+    with what is around, where no compiler's way is expected to be faster.
+    """
 
     tiles: ConvolutionTiles | None
     us: float
     library_us: float
     why: str = ""
+    library: LibraryConvolution | None = None
 
     @property
     def pays(self) -> bool:
         """Whether the kernel is faster than the library."""
         return self.tiles is not None and self.us < self.library_us
+
+    @property
+    def plan(self) -> ConvolutionPlan | None:
+        """The fastest way; None for the convolution as it stands."""
+        return self.tiles if self.pays else self.library
 
 
 def convolution_times(
@@ -79,6 +99,7 @@ def convolution_times(
     wanted = {s: _candidates(s, target) for s in missing}
     major, minor = torch.cuda.get_device_capability(device)
     sources = [kernel_source(s, t) for s, tiles in wanted.items() for t in tiles]
+    sources += _epilogues(missing)
     with CompilePool(workers) as pool:
         pool.compile_sources(sources, 10 * major + minor)
     index = torch.empty(0, device=device).device.index
@@ -100,9 +121,33 @@ def _candidates(spec: FusedConvolution, target: Target) -> list[ConvolutionTiles
     return [*ranked, *(replace(tiles, is_early=True) for tiles in ranked[:_EARLY])]
 
 
+def _epilogues(specs: Sequence[FusedConvolution]) -> list[KernelSource]:
+    found = []
+    for spec in specs:
+        if not spec.is_bare:
+            with contextlib.suppress(ScheduleError):
+                found.append(epilogue_source(spec))
+    return found
+
+
+def library_ways(spec: FusedConvolution, target: Target) -> list[LibraryConvolution]:
+    """What the library can do with what stands around. Its own kernels end with a relu; they, and
+    the search for its fastest algorithm, take seconds to begin: only for what takes long.
+    """
+    if spec.is_bare or spec.relu_before:
+        return []
+    ways = [LibraryConvolution(is_fused=False)]
+    if least_us(spec, target) >= _LONG_US:
+        ways.append(LibraryConvolution(is_fused=False, is_tuned=True))
+        ways += [LibraryConvolution(is_fused=True)] * spec.relu_after
+    return ways
+
+
 def _timed(
-    spec: FusedConvolution, candidates: Sequence[ConvolutionTiles], target: Target, index: int
+    spec: FusedConvolution, tiled: Sequence[ConvolutionTiles], target: Target, index: int
 ) -> Timed:
+    ways = library_ways(spec, target)
+    candidates: list[ConvolutionPlan] = [*tiled, *ways]
     entries: dict[str, Callable[[int], Any]] = {}
     sets = [_Operands(spec, index, seed, exact=False) for seed in range(_SETS)]
     check = Check(spec, index)
@@ -113,6 +158,11 @@ def _timed(
             why = check.fault(tiles)
         except MirageError as error:
             dropped.append(f"{tiles}: {error}")
+            continue
+        # What the library refuses it refuses with an error of its own.
+        except RuntimeError as error:
+            require_gpu(str(spec), error)
+            dropped.append(f"{tiles}: {str(error).splitlines()[0]}")
             continue
         if why:
             dropped.append(f"{tiles}: {why}")
@@ -132,10 +182,19 @@ def _timed(
     ran = {n: t.median_us for n, t in times.items() if t.ran}
     theirs = [ran.pop(name, float("inf")) for name in ("library", "product")]
     library_us = min(theirs) + _around_us(spec, target)
-    if not ran:
-        return Timed(None, float("inf"), library_us, "; ".join(dropped) or "none ran")
-    best = min(ran, key=lambda n: ran[n])
-    return Timed(candidates[int(best)], ran[best], library_us)
+    measured = {candidates[int(n)]: us for n, us in ran.items()}
+    of_library = {w: measured.pop(w) for w in ways if w in measured}
+    library = min(of_library, key=lambda w: of_library[w], default=None)
+    if library is not None and of_library[library] > _DOUBT * library_us:
+        library = None
+    if library is not None:
+        library_us = min(library_us, of_library[library])
+    if not measured:
+        why = "; ".join(dropped) or "none ran"
+        return Timed(None, float("inf"), library_us, why, library)
+    best = min(measured, key=lambda t: measured[t])
+    assert isinstance(best, ConvolutionTiles)
+    return Timed(best, measured[best], library_us, library=library)
 
 
 class Check:
@@ -146,9 +205,12 @@ class Check:
         drawn = [_Operands(spec, index, seed, exact=seed < _EXACT) for seed in range(_EXACT + 1)]
         self._cases = [(given, given.exact_result()) for given in drawn]
 
-    def fault(self, tiles: ConvolutionTiles) -> str:
-        """What is wrong with a kernel's results on this GPU; nothing where it is right."""
+    def fault(self, tiles: ConvolutionPlan) -> str:
+        """What is wrong with a kernel's results on this GPU; nothing where it is right. The library
+        may round what it hands to an elementwise kernel.
+        """
         spec = self._spec
+        exact = _EXACT if isinstance(tiles, ConvolutionTiles) else 0
         run = fused_convolution_runner(spec, tiles, self._index)
         for number, (given, want) in enumerate(self._cases):
             packed = packed_weight(spec, tiles, given.weight)
@@ -165,7 +227,7 @@ class Check:
                 return "it writes outside of the result"
             if not torch.equal(first, again):
                 return "two calls differ"
-            if number < _EXACT and not torch.equal(first, want.to(first.dtype)):
+            if number < exact and not torch.equal(first, want.to(first.dtype)):
                 return "sums of whole numbers differ"
             off = float((first.double() - want).abs().max() / want.abs().max().clamp(min=1e-30))
             if not off <= _NEAR:
@@ -263,12 +325,16 @@ def _read(path: Path) -> dict[str, Timed]:
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         for row in rows.values():
             row["tiles"] = None if row["tiles"] is None else ConvolutionTiles(**row["tiles"])
+            library = row["library"]
+            row["library"] = None if library is None else LibraryConvolution(**library)
         return {key: Timed(**row) for key, row in rows.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return {}
 
 
 def _path(device: torch.device) -> Path:
     content = [torch.cuda.get_device_name(device), torch.__version__, sorted(toolchain().items())]
-    key = hashlib.sha256(json.dumps(["convolutions", *content]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(
+        json.dumps(["convolutions and the library's", *content]).encode()
+    ).hexdigest()[:32]
     return private_folder("operators") / f"{key}.json"

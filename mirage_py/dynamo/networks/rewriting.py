@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Limits
 from mirage_py.search.partial.substitutions import mutants
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.convolution import LibraryConvolution
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -145,14 +147,19 @@ def _kernels(
 
     places = matches(module, constants)
     times = convolution_times([m.spec for m in places], target, device)
-    chosen = {s: t.tiles for s, t in times.items() if t.pays and t.tiles is not None}
-    count = with_kernels(module, places, chosen)
-    if not count:
+    chosen = {s: t.plan for s, t in times.items() if t.plan is not None}
+    if not with_kernels(module, places, chosen):
         return ()
-    ours = sum(times[m.spec].us for m in places if m.spec in chosen)
-    library = sum(times[m.spec].library_us for m in places if m.spec in chosen)
-    what = f"{count} of {len(places)} convolutions are kernels of ours with what is around them"
-    return (f"{what}: {ours:.0f} us, {library:.0f} us by the library, each timed alone",)
+    ours = [times[m.spec] for m in places if times[m.spec].pays]
+    theirs = [t.plan for t in (times[m.spec] for m in places) if not t.pays]
+    all_us = f"{sum(t.us for t in ours):.0f} us, {sum(t.library_us for t in ours):.0f}"
+    what = f"{len(ours)} of {len(places)} convolutions are kernels of ours with what is around them"
+    lines = [f"{what}: {all_us} us by the library, each timed alone"]
+    counts = Counter(p.is_fused for p in theirs if isinstance(p, LibraryConvolution))
+    for is_fused, count in sorted(counts.items()):
+        with_it = "with" if is_fused else "with one elementwise kernel for"
+        lines.append(f"{count} are the library's {with_it} what is around them")
+    return tuple(lines)
 
 
 def _substituted(

@@ -1,5 +1,7 @@
 """Fused convolutions on the GPU: the weight packed for them, their memory, their launch.
 
+Where the library's kernel is faster, what stands around is in it, or in one elementwise kernel.
+
 Counters of blocks that share a tile are zero before and after a launch. Launches on one stream take
 turns with theirs; a launch that is captured has counters of its own, as graphs that were captured
 on one stream may run side by side.
@@ -7,14 +9,23 @@ on one stream may run side by side.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from mirage_py.codegen.triton.convolution_epilogue import EPILOGUE, EPILOGUE_WARPS, emit_epilogue
+from mirage_py.codegen.triton.convolution_epilogue import blocks as epilogue_blocks
+from mirage_py.codegen.triton.convolution_epilogue import pointer_types as epilogue_pointer_types
 from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution, pointer_types
 from mirage_py.runtime.compile.compile import POINTER_ALIGNMENT_BYTES, KernelSource
 from mirage_py.runtime.launch.launch_triton import source_launcher
-from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
+from mirage_py.ugraph.ir.convolution import (
+    ConvolutionPlan,
+    ConvolutionTiles,
+    FusedConvolution,
+    LibraryConvolution,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -33,11 +44,15 @@ def kernel_source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSour
 
 
 def packed_weight(
-    spec: FusedConvolution, tiles: ConvolutionTiles, weight: torch.Tensor
+    spec: FusedConvolution, tiles: ConvolutionPlan, weight: torch.Tensor
 ) -> torch.Tensor:
     """A weight [results, channels of a group, rows, columns] as the kernel reads it: zeros where a
-    result of a pack does not read a channel of the pack.
+    result of a pack does not read a channel of the pack. The library reads channels last.
     """
+    if isinstance(tiles, LibraryConvolution):
+        import torch
+
+        return weight.contiguous(memory_format=torch.channels_last)
     packs, pack = tiles.packs(spec), tiles.pack
     outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
     wide = weight.new_zeros(packs, pack, outside, pack, inside, *spec.kernel)
@@ -49,9 +64,11 @@ def packed_weight(
 
 
 def dense_weight(
-    spec: FusedConvolution, tiles: ConvolutionTiles, packed: torch.Tensor
+    spec: FusedConvolution, tiles: ConvolutionPlan, packed: torch.Tensor
 ) -> torch.Tensor:
     """The weight of a convolution of so many groups as there are packs."""
+    if isinstance(tiles, LibraryConvolution):
+        return packed
     packs = tiles.packs(spec)
     inside, outside = tiles.channels(spec)
     apart = packed.reshape(packs, *spec.kernel, inside, outside).permute(0, 4, 3, 1, 2)
@@ -60,7 +77,7 @@ def dense_weight(
 
 def reference(
     spec: FusedConvolution,
-    tiles: ConvolutionTiles,
+    tiles: ConvolutionPlan,
     x: torch.Tensor,
     packed: torch.Tensor,
     bias: torch.Tensor | None,
@@ -73,8 +90,9 @@ def reference(
     if spec.relu_before:
         result = result.relu()
     weight = dense_weight(spec, tiles, packed).float()
+    groups = tiles.packs(spec) if isinstance(tiles, ConvolutionTiles) else spec.groups
     result = torch.nn.functional.conv2d(
-        result, weight, None, spec.stride, spec.padding, spec.dilation, tiles.packs(spec)
+        result, weight, None, spec.stride, spec.padding, spec.dilation, groups
     )
     if bias is not None:
         result = result + bias.float()[:, None, None]
@@ -95,10 +113,12 @@ def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionTiles, index: int) -> Runner:
+def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionPlan, index: int) -> Runner:
     """The kernel on a GPU, on torch's current stream. Raises CompileError."""
     import torch
 
+    if isinstance(tiles, LibraryConvolution):
+        return _library_runner(spec, tiles, index)
     launch = source_launcher(kernel_source(spec, tiles), index)
     blocks = tiles.blocks(spec)
     shared = blocks // tiles.splits
@@ -131,6 +151,74 @@ def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionTiles, in
         return result
 
     return run
+
+
+def epilogue_source(spec: FusedConvolution) -> KernelSource:
+    """What the compiler sees of the elementwise kernel after a convolution of the library."""
+    types = epilogue_pointer_types(spec)
+    return KernelSource(EPILOGUE, emit_epilogue(spec), types, EPILOGUE_WARPS)
+
+
+def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int) -> Runner:
+    import torch
+
+    aten: Any = torch.ops.aten
+    launch = None
+    if not (plan.is_fused or spec.is_bare):
+        launch = source_launcher(epilogue_source(spec), index)
+    blocks = epilogue_blocks(spec)
+    places = (spec.stride, spec.padding, spec.dilation, spec.groups)
+
+    def convolved(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+    ) -> torch.Tensor:
+        found: torch.Tensor
+        if not plan.is_fused:
+            found = aten.convolution(x, weight, None, *places[:3], False, [0, 0], spec.groups)
+        elif residual is None:
+            found = aten.cudnn_convolution_relu(x, weight, bias, *places)
+        else:
+            found = aten.cudnn_convolution_add_relu(x, weight, residual, 1.0, bias, *places)
+        return found
+
+    def run(
+        x: torch.Tensor,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        with _fastest_algorithm() if plan.is_tuned else contextlib.nullcontext():
+            result = convolved(x.relu() if spec.relu_before else x, packed, bias, residual)
+        result = result.contiguous(memory_format=torch.channels_last)
+        if launch is not None:
+            held, pointers = [], [result.data_ptr()]
+            if bias is not None:
+                pointers.append(bias.data_ptr())
+            if residual is not None:
+                more, at = laid_out(residual, spec.residual_apart, spec.residual_offset)
+                held.append(more)
+                pointers.append(at)
+            launch(blocks, torch.cuda.current_stream(x.device).cuda_stream, pointers)
+        return result if out is None else out.copy_(result)
+
+    return run
+
+
+@contextlib.contextmanager
+def _fastest_algorithm() -> Iterator[None]:
+    """Let cuDNN time its algorithms; the fastest is known when a graph is captured."""
+    import torch
+
+    cudnn: Any = torch.backends.cudnn
+    before, cudnn.benchmark = cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
 
 
 def laid_out(x: torch.Tensor, apart: int, offset: int) -> tuple[torch.Tensor, int]:

@@ -206,6 +206,11 @@ class FusedConvolution:
         return self.kernel == self.stride == one and self.padding == (0, 0)
 
     @property
+    def is_bare(self) -> bool:
+        """Whether nothing follows the convolution."""
+        return not (self.has_bias or self.has_residual or self.relu_after)
+
+    @property
     def result_shape(self) -> tuple[int, int, int, int]:
         """The shape of the result, channels second."""
         return (self.batch, self.results, self.out_height, self.out_width)
@@ -262,13 +267,29 @@ class ConvolutionTiles:
         return self.packs(spec), prod(spec.kernel) * inside, outside
 
 
-def plan_text(spec: FusedConvolution, tiles: ConvolutionTiles) -> str:
-    """Convolution and tiles as text, which ``read_plan`` reads."""
-    return json.dumps([asdict(spec), asdict(tiles)])
+@dataclass(frozen=True, slots=True)
+class LibraryConvolution:
+    """A convolution of the library: ``is_fused``, with bias, residual and relu in its kernel, else
+    with one elementwise kernel of ours after it, which applies them in place. ``is_tuned``: cuDNN
+    times its algorithms at the first call of a size in a process.
+    """
+
+    is_fused: bool
+    is_tuned: bool = False
 
 
-def read_plan(text: str) -> tuple[FusedConvolution, ConvolutionTiles]:
+ConvolutionPlan = ConvolutionTiles | LibraryConvolution
+"""How a convolution with what stands around it is computed."""
+
+
+def plan_text(spec: FusedConvolution, plan: ConvolutionPlan) -> str:
+    """A convolution and how it is computed as text, which ``read_plan`` reads."""
+    return json.dumps([asdict(spec), asdict(plan)])
+
+
+def read_plan(text: str) -> tuple[FusedConvolution, ConvolutionPlan]:
     """What ``plan_text`` gave."""
-    spec, tiles = json.loads(text)
+    spec, plan = json.loads(text)
     numbers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in spec.items()}
-    return FusedConvolution(**numbers), ConvolutionTiles(**tiles)
+    kind = LibraryConvolution if "is_fused" in plan else ConvolutionTiles
+    return FusedConvolution(**numbers), kind(**plan)

@@ -58,6 +58,22 @@ def test_what_no_substitution_makes_cheaper_is_as_the_peer():
     assert "failure" not in row
 
 
+def test_what_was_not_measured_of_ours_is_named_and_does_not_hide_the_ratio():
+    row = merged_row("m", 1, parts(**{n: us for n, us in ALL.items() if n != "ours_freezing"}))
+    assert row["against_best"] == 0.6
+    assert row["failure"] == "ours_freezing: not begun"
+    without = merged_row("m", 1, parts(**{n: us for n, us in ALL.items() if "tune" not in n}))
+    assert "against_best" not in without
+
+
+def test_what_was_left_for_want_of_time_is_measured_again():
+    part = {"times_us": {"eager": 9.0}, "verdict": "left as it is: no cheaper graph was found"}
+    assert processes.is_whole(part)
+    assert not processes.is_whole({**part, "failure": "out of time"})
+    late = "left as it is: 15 of 96 parts were not tested"
+    assert not processes.is_whole({**part, "verdict": late})
+
+
 def test_statistics_of_norms_are_not_those_of_new_ones():
     block = draw_statistics(Normed(3, 4))
     assert not torch.equal(block[1].running_var, torch.ones(4))

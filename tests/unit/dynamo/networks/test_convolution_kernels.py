@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,8 +11,10 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
+from mirage_py.dynamo.networks.convolution_times import Timed, library_ways
 from mirage_py.search.networks.convolution_tiles import ranked_tiles
 from mirage_py.targets import target
+from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution, LibraryConvolution
 
 F = nn.functional
 H200 = target("h200")
@@ -82,6 +86,51 @@ def test_what_is_around_a_convolution_is_in_its_kernel(image: torch.Tensor) -> N
     assert (one.has_residual, one.relu_after) == (True, True)
     assert (two.has_residual, two.pitch, two.offset) == (False, 28, 12)
     assert (last.relu_before, last.stride) == (True, (2, 2))
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_ways_of_the_library_are_in_the_same_places(image: torch.Tensor, is_fused: bool) -> None:
+    module, model = _traced(image)
+    found = matches(module, {})
+    assert with_kernels(module, found, {m.spec: LibraryConvolution(is_fused) for m in found}) == 5
+    want, got = model(image), module(image)
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.25)
+    assert got.stride() == want.stride()
+
+
+def test_a_bias_that_is_seen_through_views_is_taken_in(image: torch.Tensor) -> None:
+    weight, bias = _weights(12, 8, 3, 3), _weights(12)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return F.relu(F.conv2d(x, weight, padding=1) + bias.unsqueeze(0).view(1, 12, 1, 1))
+
+    module = make_fx(model, tracing_mode="fake", _allow_non_fake_inputs=True)(image)
+    (match,) = matches(module, {})
+    assert (match.spec.has_bias, match.spec.relu_after) == (True, True)
+    assert with_kernels(module, [match], {match.spec: ranked_tiles(match.spec, H200, 1)[0]})
+    torch.testing.assert_close(module(image), model(image), rtol=0.05, atol=0.1)
+    left = [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
+    assert left == ["mirage_py.fused_convolution.default"]
+
+
+def test_a_kernel_of_ours_where_it_pays_else_the_library_s_way() -> None:
+    tiles, library = ConvolutionTiles(16, 16, 16), LibraryConvolution(is_fused=True)
+    assert Timed(tiles, 5.0, 6.0, library=library).plan == tiles
+    assert Timed(tiles, 6.0, 5.0, library=library).plan == library
+    assert Timed(tiles, 6.0, 5.0).plan is None
+    assert Timed(None, float("inf"), 5.0, "refused", library).plan == library
+
+
+def test_the_library_is_tuned_for_what_takes_long() -> None:
+    small = FusedConvolution(1, 16, 5, 5, 16, (3, 3), has_bias=True, relu_after=True)
+    large = FusedConvolution(16, 256, 56, 56, 256, (3, 3), has_bias=True, relu_after=True)
+    assert library_ways(small, H200) == [LibraryConvolution(False)]
+    tuned = LibraryConvolution(is_fused=False, is_tuned=True)
+    fused = LibraryConvolution(is_fused=True)
+    assert library_ways(large, H200) == [LibraryConvolution(False), tuned, fused]
+    assert fused not in library_ways(replace(large, relu_after=False), H200)
+    assert not library_ways(replace(large, relu_before=True), H200)
+    assert not library_ways(replace(large, has_bias=False, relu_after=False), H200)
 
 
 def test_what_changes_or_lies_otherwise_is_left(image: torch.Tensor) -> None:
