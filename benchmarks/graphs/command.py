@@ -76,7 +76,9 @@ def main(
             write_text(output, json.dumps(document, indent=1) + "\n")
 
     def measured(key: tuple[str, int], parts: Mapping[str, Json]) -> None:
-        row = merged_row(*key, parts)
+        # What an earlier run has measured is of its commit.
+        dated = {name: {"commit": commit(), **part} for name, part in parts.items()}
+        row = merged_row(*key, dated)
         click.echo(measured_table([row]), err=True)
         done(row)
 

@@ -39,11 +39,11 @@ def merged_row(model: str, batch: int, parts: Mapping[str, Json]) -> Json:
     missing = [name for name in CANDIDATES if name not in times]
     if missing:
         row["failure"] = "; ".join(f"{name}: {_why(parts.get(name, {}))}" for name in missing)
-    ours = [times[name] for name in OURS if name in times]
-    if ours and all(name in times for name in ("eager", *PEERS)):
+    found = [times[name] for name in OURS if name in times]
+    if found and all(name in times for name in ("eager", *PEERS)):
         peers = [times[name] for name in ("eager", *PEERS)]
-        row["against_best"] = round(min(peers) / min(ours), 3)
-        row["served_us"] = min(*peers[1:], *ours)
+        row["against_best"] = round(min(peers) / min(found), 3)
+        row["served_us"] = min(*peers[1:], *found)
     return row | {"candidates": dict(parts)}
 
 

@@ -108,6 +108,7 @@ def test_a_later_run_completes_the_rows_of_a_file(
     rows = json.loads(path.read_text())["rows"]
     assert {row["model"] for row in rows} == {"bert", "nas_rnn"}
     assert all(row["commit"] and row["against_best"] == 0.75 for row in rows)
+    assert all(part["commit"] for row in rows for part in row["candidates"].values())
 
 
 def in_steps(key, name, folder, options):
