@@ -4,8 +4,9 @@ joined.
 A loaded value carries the shift of the kernel that stored it, as a factor exp(-m) to some power. It
 keeps it as long as possible. It is multiplied by exp(m - M) to that power, M being the kernel's own
 shift, before a sum along which m varies, before a sum with a value that carries another shift, and
-before a store that could not say which shift it carries. A log removes the factor: m, times the
-power, is added to its result.
+before a store that could not say which shift it carries. A quotient exp(-m + n) of two shifts is
+multiplied by exp(m - n) at once. A log removes the factor: m, times the power, is added to its
+result.
 
 Exponentials that are added to others have shifts of their own as well. Where two of them meet, M is
 the larger one at each point: a shift that is joined.
@@ -19,7 +20,7 @@ from fractions import Fraction
 
 from mirage_py.ugraph.ir.node import REDUCING, STORES, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph
-from mirage_py.ugraph.rewrite.degrees import degree_of
+from mirage_py.ugraph.rewrite.degrees import degree_of, is_quotient
 
 # The dimensions of the shift of one exponential, which name it.
 Dims = tuple[str, ...]
@@ -78,7 +79,8 @@ def shift_flow(
             carried.append(loads[position])
             continue
         found, conflict = degree_of(block.nodes, node, args)
-        if conflict or _mixes(block, node, found, own):
+        # Before a select: a factor that is no number would reach what the select leaves out.
+        if conflict or _mixes(block, node, found, own) or any(map(is_quotient, args)):
             shift = converting[position] = _joined(args, own)
             found, _ = degree_of(block.nodes, node, [_converted(a, shift) for a in args])
         carried.append({shift: power for shift, power in found.items() if power})

@@ -20,6 +20,7 @@ from mirage_py.ugraph.rewrite.degrees import (
     cancelling_exps,
     carriers,
     degree_of,
+    is_quotient,
     reduced_dims,
     scaling,
 )
@@ -193,7 +194,8 @@ class GroupAnalysis:
     ) -> None:
         name = access.tensor
         if name in self._outputs and degrees:
-            raise ConflictError(tuple(degrees), f"the scale does not cancel in output {name}")
+            reason = f"the scale does not cancel in output {name}"
+            raise ConflictError(tuple(degrees), reason, can_join=is_quotient(degrees))
         before = tensors.setdefault(name, degrees)
         if name in axes and (before or degrees):
             groups = tuple(dict.fromkeys((*before, *degrees)))

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from mirage_py.search.stabilize.shift_flow import Dims, Shift, dims_of
+from mirage_py.search.stabilize.shift_flow import Carried, Dims, Shift, dims_of
 from mirage_py.search.stabilize.shift_groups import KernelScales
 from mirage_py.search.stabilize.shift_masks import Masks
 from mirage_py.search.stabilize.shift_plan import PASSING, RUNNING, KernelPlan
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, is_quotient
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,7 @@ class _Rewriter:
 
     def _take_out(self, log: int, taken: Shift, power: Fraction) -> None:
         """log(x exp(-k m)) + k m = log(x)."""
-        shift = self._value(taken)
-        if power != 1:
-            factor = self._add(self.body, "const", (), float(power), ())
-            shift = self._add(self.body, "mul", (shift, factor), None, self._dims(taken))
+        shift = self._power(taken, power)
         sum_dims = self.block.nodes[log].dims
         self.map[log] = self._add(self.body, "add", (self.map[log], shift), None, sum_dims)
 
@@ -151,17 +148,54 @@ class _Rewriter:
             if user not in flow.converting:
                 continue
             wanted = flow.converting[user]
-            for shift, power in flow.carried[argument].items():
-                if shift == wanted:
-                    continue
-                factor = self._factor(shift, wanted, power)
-                name = f"scaled %{value}", factor
-                memory = self.lasting if self.section.loop is None else self.passing
-                if name not in memory:
-                    dims = self._union(self.block.nodes[argument].dims, self._dims(shift, wanted))
-                    memory[name] = self._add(self.body, "mul", (value, factor), None, dims)
-                value = memory[name]
+            carried = flow.carried[argument]
+            dims = self.block.nodes[argument].dims
+            if is_quotient(carried):
+                if wanted in self.tensors.written:
+                    self._value(wanted)
+                value = self._scaled(value, self._quotient(carried), dims, *carried)
+                continue
+            for shift, power in carried.items():
+                if shift != wanted:
+                    factor = self._factor(shift, wanted, power)
+                    value = self._scaled(value, factor, dims, shift, wanted)
         return value
+
+    def _scaled(self, value: int, factor: int, dims: Dims, *shifts: Shift) -> int:
+        """A value of these dimensions times the factor between shifts."""
+        name = f"scaled %{value}", factor
+        memory = self.lasting if self.section.loop is None else self.passing
+        if name not in memory:
+            together = self._union(dims, self._dims(*shifts))
+            memory[name] = self._add(self.body, "mul", (value, factor), None, together)
+        return memory[name]
+
+    def _quotient(self, carried: Carried) -> int:
+        """What takes shifts out of a value whose powers of them add up to 0: exp(m - n). By way of
+        the larger of both, from which one may be far, it would be 0 times infinity.
+        """
+        what = "quotient", tuple(carried.items())
+        known = self._known(*what)
+        if known is not None:
+            return known
+        (first, power), *others = sorted(carried.items(), key=lambda item: item[1] < 0)
+        exponent, dims = self._power(first, power), self._dims(first)
+        for shift, power in others:
+            op = "add" if power > 0 else "sub"
+            term = self._power(shift, abs(power))
+            dims = self._union(dims, self._dims(shift))
+            exponent = self._add(self.body, op, (exponent, term), None, dims)
+        memory = self.lasting if self.section.loop is None else self.passing
+        memory[what] = self._add(self.body, "exp", (exponent,), None, dims)
+        return memory[what]
+
+    def _power(self, shift: Shift, power: Fraction) -> int:
+        """A shift as often as its factor is there."""
+        value = self._value(shift)
+        if power == 1:
+            return value
+        times = self._add(self.body, "const", (), float(power), ())
+        return self._add(self.body, "mul", (value, times), None, self._dims(shift))
 
     def _dims(self, *shifts: Shift) -> Dims:
         return self._union(*map(dims_of, shifts))

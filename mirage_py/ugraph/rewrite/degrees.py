@@ -6,7 +6,8 @@ them, sums need equal ones. If every result has degree 0 the factor cancels, and
 log takes the factor out, log(x exp(-k m)) = log(x) - k m: whoever shifts the exps adds k m to it.
 
 Exponentials of different exponents that meet in an addition, sum(exp(A)) + exp(C), need one factor:
-they are joined to one group, named after the first of them.
+they are joined to one group, named after the first of them. So are those of a quotient whose
+factors would cancel if they were one: exp(A[i]) / sum(exp(A)) is a softmax read at one place.
 
 The analysis works on lists of nodes, of programs and of block graphs alike.
 """
@@ -97,7 +98,12 @@ def _cancelling(
         if found.can_join:
             exps = {n: joined(key, found.conflict) for n, key in exps.items()}
             continue
-        conflict = found.conflict or tuple(k for r in results for k in found.degrees[r])
+        left = [found.degrees[r] for r in results if found.degrees[r]] if found.degrees else []
+        quotient = next((d for d in left if is_quotient(d)), None)
+        if quotient is not None:
+            exps = {n: joined(key, tuple(quotient)) for n, key in exps.items()}
+            continue
+        conflict = found.conflict or tuple(k for degrees in left for k in degrees)
         if not conflict:
             return exps, found.degrees
         exps = {n: key for n, key in exps.items() if key not in conflict}
@@ -178,7 +184,7 @@ def scaling(
         args = [degrees[a] for a in node.args]
         result, conflict = degree_of(nodes, node, args)
         if conflict:
-            return Scaling((), conflict, node.op == "add" and _are_alike(args, conflict))
+            return Scaling((), conflict, _can_join(nodes, node, args, conflict))
         if number in exps:
             result = {**result, exps[number]: Fraction(1)}
         elif loaded and number in loaded:
@@ -187,10 +193,24 @@ def scaling(
     return Scaling(tuple(degrees))
 
 
-def _are_alike(values: Sequence[Degrees], groups: Sequence[int]) -> bool:
-    """Whether all values have one degree, which is not 0, if these groups are one."""
-    totals = [sum((v.get(k, Fraction(0)) for k in groups), Fraction(0)) for v in values]
-    return totals[0] != 0 and all(total == totals[0] for total in totals)
+def is_quotient(degrees: Mapping[K, Fraction]) -> bool:
+    """Whether factors of several groups would cancel if these were one group."""
+    return len(degrees) > 1 and sum(degrees.values(), Fraction(0)) == 0
+
+
+def _can_join(
+    nodes: Sequence[Node], node: Node, args: Sequence[Degrees], groups: Sequence[int]
+) -> bool:
+    """Whether the operands have one degree if these groups are one: 0, or any for a sum."""
+    if len(groups) < 2:
+        return False
+    pairs = [(a, v) for a, v in zip(node.args, args, strict=True) if not _is_zero(nodes[a])]
+    totals = [sum((v.get(k, Fraction(0)) for k in groups), Fraction(0)) for _, v in pairs]
+    if not any(totals):
+        return True
+    if node.op == "where":
+        totals = totals[1:]
+    return node.op in ("add", "where") and all(total == totals[0] for total in totals)
 
 
 def _only(degrees: Degrees, keys: Collection[int]) -> Degrees:

@@ -59,35 +59,6 @@ kernel second {
     )
 
 
-def test_one_exp_by_two_formulas() -> None:
-    graph = softmax(
-        "tensor A[5] : f32",
-        """
-kernel first {
-  grid b by 2
-  %0 = load X[b, (r * 3 + p) * 4 + s]
-  %1 = maximum %0, %0
-  %2 = cast[f32] %1
-  %3 = exp %2
-  %4 = sum[r, p, s] %3
-  store A[b] = %4
-}
-kernel second {
-  grid b by 2
-  %0 = load X[b, (r * 3 + p) * 4 + s]
-  %1 = exp %0
-  %2 = load W[(r * 3 + p) * 4 + s]
-  %3 = mul %1, %2
-  %4 = sum[r, p, s] %3
-  %5 = load A[b]
-  %6 = div %4, %5
-  store Y[b] = %6
-}
-""",
-    )
-    refused(graph, "does not cancel")
-
-
 def test_values_that_are_read_by_other_names() -> None:
     # X is as wide as it is long, and its exp is read transposed.
     text = """

@@ -200,6 +200,8 @@ def test_what_the_search_finds_is_right_in_float32(name: str) -> None:
     program = normalise(mirage_py.parse(text))
     found = search(program, limits=SearchLimits(max_kernels=2 if name == "pooling" else 1))
     unscreened = [s.ugraph for f in found.families if not (s := stabilized(f.ugraph)).faults]
+    if name == "log_sum_exp":  # the stabiliser shifts exp(A) / exp(L)
+        unscreened = [f.ugraph for f in found.families]
     kept = safe_families(found.families).ugraphs
     inputs = draw()
     assert kept
