@@ -96,6 +96,7 @@ class Code(Enum):
     # Why a kernel of ours serves a program, or none does.
     KERNEL = auto()
     BEST = "{} beside {}"
+    BESIDE_TORCH = "{}; PyTorch has {} of {} steps: {}"
     ORIGINAL_FASTER = "the original program is faster than every candidate"
     HOST_BOUND = (
         "in a loop a call of the fastest kernels takes {} us, of which the GPU {}, and one of the "

@@ -230,10 +230,12 @@ class Result(Displayed):
     def served(self) -> Served:
         """What serves the program, and why: kernels of the plan, torch.compile or eager PyTorch."""
         from mirage_py.runtime.eager.compiled import server_of
+        from mirage_py.runtime.eager.torch_steps import served_by
 
         if self.plan is None:
             return Served(server_of(self.original), self.why_not)
-        return Served(Server.OURS, reason(Code.BEST, self.best, self.baseline))
+        best = reason(Code.BEST, self.best, self.baseline)
+        return served_by(self.plan, str(best)) or Served(Server.OURS, best)
 
     @property
     def _precision(self) -> dict[str, str]:
@@ -335,6 +337,7 @@ class Result(Displayed):
                 else None,
                 "name": self.best.name,
                 "kernels": len(self.plan.ugraph.kernels) if self.plan else 0,
+                "by_torch": list(self.plan.torch_steps) if self.plan else [],
                 "time_us": round(self.best.time_us, 3),
                 "speedup": round(self.speedup, 3),
                 "source": self.best.source,

@@ -71,7 +71,7 @@ def _with_late_factors(
 def _between_blocks(ugraph: UGraph) -> list[str]:
     """Intermediates that no library call sees."""
     calls = [k for k in ugraph.kernels if isinstance(k, LibraryCall)]
-    seen = {name for call in calls for name in (*call.args, call.result)}
+    seen = {name for call in calls for name in (*call.args, *call.written_tensors)}
     return [t.name for t in ugraph.intermediates if t.name not in seen]
 
 

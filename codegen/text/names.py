@@ -189,11 +189,16 @@ def _of_tensors(node: Node, tensors: Mapping[str, str]) -> Node:
 def _renamed_kernel(kernel: Kernel, names: EmittedNames) -> Kernel:
     if isinstance(kernel, LibraryCall):
         args = tuple(names.tensors[a] for a in kernel.args)
-        return replace(kernel, args=args, result=names.tensors[kernel.result])
+        body = kernel.body and _renamed_block(kernel.body, kernel.name, names)
+        return replace(kernel, args=args, result=names.tensors[kernel.result], body=body)
+    return _renamed_block(kernel, names.kernels[kernel.name], names)
+
+
+def _renamed_block(kernel: BlockGraph, name: str, names: EmittedNames) -> BlockGraph:
     dims = names.dims
     return replace(
         kernel,
-        name=names.kernels[kernel.name],
+        name=name,
         grid=tuple(replace(a, dim=dims[a.dim]) for a in kernel.grid),
         nodes=tuple(renamed_node(_of_tensors(n, names.tensors), dims) for n in kernel.nodes),
         sections=tuple(replace(s, loop=s.loop and dims[s.loop]) for s in kernel.sections),

@@ -11,7 +11,7 @@ from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import INDUCTOR, BlockGraph, LibraryCall, Section, UGraph
 from mirage_py.ugraph.operators import EFFECT, LEAF, operator
 
 _KILO, _MEGA, _GIGA = 10**3, 10**6, 10**9
@@ -56,7 +56,9 @@ def describe_ugraph(ugraph: UGraph) -> UGraphDescription:
 
 def _words(ugraph: UGraph, options: Sequence[LaunchConfig | None]) -> UGraphDescription:
     kernels = tuple(
-        _library(kernel) if isinstance(kernel, LibraryCall) else _block(ugraph, kernel, launch)
+        _library(ugraph, kernel)
+        if isinstance(kernel, LibraryCall)
+        else _block(ugraph, kernel, launch)
         for kernel, launch in zip(ugraph.kernels, options, strict=True)
     )
     return UGraphDescription((_fusion(ugraph), *_between(ugraph)), kernels)
@@ -98,9 +100,19 @@ def _between(ugraph: UGraph) -> Iterator[str]:
         )
 
 
-def _library(call: LibraryCall) -> KernelDescription:
+def _library(ugraph: UGraph, call: LibraryCall) -> KernelDescription:
+    if call.body is not None:
+        return _torch(call, call.body, ugraph.scope)
     title = f"a call of the vendor's library: {call.result} = {call.op}({', '.join(call.args)})"
     return KernelDescription(call.name, title, (), ())
+
+
+def _torch(call: LibraryCall, body: BlockGraph, scope: Program) -> KernelDescription:
+    how = "compiled by Inductor" if call.op == INDUCTOR else "one ATen operator after the other"
+    results = _listed(call.written_tensors)
+    title = f"PyTorch computes {results} from {_listed(call.args)}, {how}"
+    step = _step(body, body.sections[0], "at once", statements(body, scope))
+    return KernelDescription(call.name, title, (step,), ())
 
 
 # -- one kernel ----------------------------------------------------------------------------------

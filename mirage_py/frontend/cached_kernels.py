@@ -10,6 +10,7 @@ from mirage_py.errors import InputError
 from mirage_py.frontend.entries import Entry
 from mirage_py.reasons import Code, Reason, Served, Server, reason
 from mirage_py.runtime.eager.compiled import serving
+from mirage_py.runtime.eager.torch_steps import served_by
 from mirage_py.runtime.store.artifact import Artifact, OriginalProgram
 from mirage_py.runtime.store.plan_text import artifact_of, explanation
 from mirage_py.runtime.store.saved import save_artifact
@@ -55,7 +56,8 @@ def what_serves(kernel: Callable[..., Any], itself: Callable[..., Any]) -> Serve
     plan = getattr(kernel, "plan", None)
     tiles = tiles_of(plan) if isinstance(plan, Plan) else "an optimised kernel"
     words = getattr(kernel, "description", None) or tiles
-    return Served(Server.OURS, reason(Code.KERNEL, words))
+    in_parts = served_by(plan, words) if isinstance(plan, Plan) else None
+    return in_parts or Served(Server.OURS, reason(Code.KERNEL, words))
 
 
 def direct_form(

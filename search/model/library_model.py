@@ -31,9 +31,10 @@ def library_estimate(
     known = constants or constants_of(target)
     args = [ugraph.tensors[name] for name in call.args]
     result = ugraph.tensors[call.result]
-    moved = sum(t.bytes for t in (*args, result) if t.name not in in_cache)
+    results = [ugraph.tensors[name] for name in call.written_tensors]
+    moved = sum(t.bytes for t in (*args, *results) if t.name not in in_cache)
     memory_us = moved / target.dram_bytes_per_us / known.library_memory
-    cache_us = sum(t.bytes for t in (*args, result)) / target.l2_bytes_per_us
+    cache_us = sum(t.bytes for t in (*args, *results)) / target.l2_bytes_per_us
     compute_us = _compute_us(call, args, result, ugraph.program.fp32_precision, target, known)
     bound = "memory" if max(memory_us, cache_us) >= compute_us else "tensor cores"
     time_us = max(memory_us, cache_us, compute_us) + target.launch_us + known.library_us

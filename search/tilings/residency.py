@@ -106,7 +106,7 @@ def passes_of(block: BlockGraph) -> dict[str, int]:
 def tensors_of(kernel: Kernel) -> tuple[str, ...]:
     """Names of the tensors that a kernel reads or writes, each once."""
     if isinstance(kernel, LibraryCall):
-        return tuple(dict.fromkeys((*kernel.args, kernel.result)))
+        return tuple(dict.fromkeys((*kernel.args, *kernel.written_tensors)))
     named = (
         n.access.tensor for n in kernel.nodes if n.op == "load" or operator(n.op).kind == EFFECT
     )

@@ -53,7 +53,7 @@ def compose(partition: Partition, plans: Sequence[Plan]) -> Plan:
     between = [t for t in partition.cuts if t.name not in program.tensors]
     ugraph = UGraph(
         whole,
-        tuple(replace(r.kernel(k, order), name=called.fresh(k.name)) for k, r in kernels),
+        tuple(_called(r.kernel(k, order), called.fresh(k.name)) for k, r in kernels),
         (*between, *own),
     )
     validate_ugraph(ugraph)
@@ -80,6 +80,12 @@ def _check(partition: Partition, plans: Sequence[Plan]) -> None:
             )
         if plan.backend != plans[0].backend:
             raise InputError(f"back ends {plans[0].backend} and {plan.backend} in one plan")
+
+
+def _called(kernel: Kernel, name: str) -> Kernel:
+    body = getattr(kernel, "body", None)
+    kernel = replace(kernel, name=name)
+    return replace(kernel, body=replace(body, name=name)) if body else kernel
 
 
 class _Names:
@@ -131,7 +137,8 @@ class _Renaming:
     def kernel(self, kernel: Kernel, order: Sequence[str]) -> Kernel:
         if isinstance(kernel, LibraryCall):
             args = tuple(map(self._tensor, kernel.args))
-            return replace(kernel, args=args, result=self._tensor(kernel.result))
+            body = kernel.body and self._block(kernel.body, order)
+            return replace(kernel, args=args, result=self._tensor(kernel.result), body=body)
         return self._block(kernel, order)
 
     def _block(self, block: BlockGraph, order: Sequence[str]) -> BlockGraph:

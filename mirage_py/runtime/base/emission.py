@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.errors import InputError
+from mirage_py.ugraph.building.torch_calls import called_program
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.program import Tensor
-from mirage_py.ugraph.ir.ugraph import LibraryCall
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import INDUCTOR, LibraryCall, UGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,24 @@ class KernelFile:
     pointers: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TorchStep:
+    """A program that PyTorch computes, on its inputs and outputs by name."""
+
+    program: Program
+    is_compiled: bool
+
+    @property
+    def name(self) -> str:
+        """That of the program."""
+        return self.program.name
+
+
 # The back ends there are, as plans name them.
 BACKENDS = ("triton", "cuda")
 
 EmittedKernel = TritonKernel | CudaKernel
-Step = EmittedKernel | KernelFile | LibraryCall | ZeroFill
+Step = EmittedKernel | KernelFile | LibraryCall | TorchStep | ZeroFill
 
 
 def emit_steps(plan: Plan) -> tuple[Step, ...]:
@@ -51,11 +65,17 @@ def emit_steps(plan: Plan) -> tuple[Step, ...]:
     emitted = iter(_emitted(plan))
     for kernel in plan.ugraph.kernels:
         if isinstance(kernel, LibraryCall):
-            steps.append(kernel)
+            steps.append(_call(kernel, plan.ugraph))
             continue
         steps += map(ZeroFill, kernel.added_tensors)
         steps.append(next(emitted))
     return tuple(steps)
+
+
+def _call(call: LibraryCall, ugraph: UGraph) -> LibraryCall | TorchStep:
+    if call.body is None:
+        return call
+    return TorchStep(called_program(call, ugraph), call.op == INDUCTOR)
 
 
 def emit_kernels(plan: Plan) -> tuple[EmittedKernel, ...]:

@@ -17,11 +17,12 @@ import numpy as np
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
+from mirage_py.runtime.base.emission import Step, TorchStep, ZeroFill, emit_steps
 from mirage_py.runtime.base.layouts import poison, write_once
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.cpu.cpu_build import executable, with_lines
 from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.launch.library import library_function
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.plan import Plan
@@ -89,6 +90,13 @@ def run_kernels(
             _run(step, memory, finds_races)
         elif isinstance(step, ZeroFill):
             memory[step.tensor].tensor.zero_()
+        elif isinstance(step, TorchStep):
+            found = torch_function(step.program)(
+                *(memory[t.name].tensor for t in step.program.inputs)
+            )
+            made = found if isinstance(found, tuple) else (found,)
+            for output, value in zip(step.program.outputs, made, strict=True):
+                memory[output.tensor.name].tensor.copy_(value)
         elif isinstance(step, LibraryCall):
             operands = (memory[name].tensor for name in step.args)
             function = library_function(step.op, step.convolution)

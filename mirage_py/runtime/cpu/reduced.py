@@ -44,8 +44,9 @@ def reduced(program: Program, plan: Plan) -> tuple[Program, Plan]:
 
 def _extents(program: Program, plan: Plan) -> dict[str, int]:
     own = plan.ugraph.program
-    tied = tied_dims(own, plan.ugraph.kernels)
-    fixed = tied.kept(fixed_dims(own, plan.ugraph.kernels) + fixed_dims(program))
+    kernels = plan.ugraph.in_blocks.kernels
+    tied = tied_dims(own, kernels)
+    fixed = tied.kept(fixed_dims(own, kernels) + fixed_dims(program))
     largest: dict[str, int] = {}
     for block in plan.ugraph.kernels:
         if not isinstance(block, BlockGraph):

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.base.emission import KernelFile, Step, ZeroFill, emit_steps
+from mirage_py.runtime.base.emission import KernelFile, Step, TorchStep, ZeroFill, emit_steps
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
+from mirage_py.runtime.eager.eager_source import eager_source
 from mirage_py.runtime.process.executor import WorkerKind
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.ugraph.checks.run_time_sizes import at_sizes
@@ -127,6 +128,13 @@ def _step(step: Step, ugraph: UGraph) -> dict[str, Any]:
         }
     if isinstance(step, ZeroFill):
         return {"name": step.name, "zero": step.tensor}
+    if isinstance(step, TorchStep):
+        return {
+            "name": step.name,
+            "torch": eager_source(step.program),
+            "args": [t.name for t in step.program.inputs],
+            "results": [o.tensor.name for o in step.program.outputs],
+        }
     assert isinstance(step, LibraryCall)
     named = {"name": step.name, "library": step.op, "args": step.args, "result": step.result}
     return {**named, "convolution": str(step.convolution)} if step.convolution else named

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING
 
-from mirage_py.runtime.base.emission import ZeroFill
+from mirage_py.runtime.base.emission import TorchStep, ZeroFill
+from mirage_py.runtime.eager.torch_steps import Action as Action  # noqa: PLC0414
+from mirage_py.runtime.eager.torch_steps import program_action
 from mirage_py.runtime.launch import library
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 if TYPE_CHECKING:
     import torch
 
-# What a step does: every tensor of the plan, and a stream, to a launch. A library may put a tensor
-# of its own in the place of its result.
-Action = Callable[[MutableSequence["torch.Tensor"], int], None]
 
-
-def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Action:
+def torch_action(step: LibraryCall | TorchStep | ZeroFill, place: Mapping[str, int]) -> Action:
     """What torch does on its current stream; ``place`` is where tensors are among the plan's."""
     if isinstance(step, ZeroFill):
         zeroed = place[step.tensor]
@@ -26,6 +24,8 @@ def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Acti
             memory[zeroed].zero_()
 
         return zero
+    if isinstance(step, TorchStep):
+        return program_action(step, place)
     arguments = [place[name] for name in step.args]
     result = place[step.result]
     if step.convolution is not None:

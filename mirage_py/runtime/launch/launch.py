@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import InputError
-from mirage_py.runtime.base.emission import KernelFile, Step, emit_steps
+from mirage_py.runtime.base.emission import KernelFile, Step, TorchStep, emit_steps
 from mirage_py.runtime.base.layouts import poison
 from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.eager.torch_steps import program_action
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
 from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (
@@ -167,12 +168,16 @@ class PlanRunner(CachedCalls):
         return launches
 
     def _loaded(self, step: Step, index: int) -> Action:
+        import torch
+
         if isinstance(step, TritonKernel):
             return self._triton(step, index)
         if isinstance(step, CudaKernel):
             return self._cuda(step, index)
         if isinstance(step, KernelFile):
             return self._file(step)
+        if isinstance(step, TorchStep):
+            return program_action(step, self._place, torch.device("cuda", index))
         return torch_action(step, self._place)
 
     def _file(self, step: KernelFile) -> Action:

@@ -17,7 +17,7 @@ from mirage_py.ugraph.checks.node_rules import check_access, check_name, check_n
 from mirage_py.ugraph.interpret.library import library_shape
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
-from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.ugraph.ir.ugraph import TORCH, BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
 
 
@@ -77,10 +77,14 @@ def validate_ugraph(ugraph: UGraph) -> None:
                 stores[store.access.tensor].append(store.access.index)
                 ways[store.access.tensor][f"{store.op} in {kernel.name}"] = None
         else:
-            _check_library(kernel, readable, writable)
-            if kernel.result in calls:
-                _fail_coverage(f"two library calls write '{kernel.result}'", program.name)
-            calls[kernel.result] = kernel
+            for name in kernel.written_tensors:
+                if name in calls:
+                    _fail_coverage(f"two library calls write '{name}'", program.name)
+                calls[name] = kernel
+            if kernel.body is not None:
+                _check_torch(kernel, kernel.body, program, readable, writable)
+            else:
+                _check_library(kernel, readable, writable)
     for name, tensor in writable.items():
         _check_added(name, tuple(ways[name]), program.name)
         if name not in calls:
@@ -133,6 +137,38 @@ def _check_tensors(tensors: Sequence[Tensor], where: str) -> None:
                 where=where,
                 repair="give one stride per axis, or none for row-major",
             )
+
+
+def _check_torch(
+    call: LibraryCall,
+    body: BlockGraph,
+    program: Program,
+    readable: Mapping[str, Tensor],
+    writable: Mapping[str, Tensor],
+) -> None:
+    """A call of PyTorch: a block graph of operators of programs, which writes each result once."""
+    where = f"library call {call.name}"
+    written = [n.access.tensor for _, n in body.stores()]
+    ops = [n.op for n in body.nodes if operator(n.op).kind == STATE or n.op == "store_add"]
+    if call.op not in TORCH:
+        raise ValidationError(f"'{call.op}' does not take a block graph", where=where)
+    if body.grid or len(body.sections) != 1 or body.sections[0].loop or ops:
+        raise ValidationError(
+            "its block graph is no part of a program",
+            where=where,
+            why="PyTorch computes whole tensors",
+            repair="leave out grid, loops and accumulators",
+        )
+    named = call.args == body.read_tensors and call.result == next(iter(written), "")
+    if not named or len(dict.fromkeys(written)) < len(written) or body.name != call.name:
+        raise ValidationError(
+            f"{call.op}({', '.join(call.args)}) -> {call.result} is not what its block graph says",
+            where=where,
+        )
+    check_block(body, program.sizes, readable, writable)
+    for _, store in body.stores():
+        tensor = writable[store.access.tensor]
+        _check_coverage([store.access.index], tensor, program, where)
 
 
 def _check_library(

@@ -72,7 +72,7 @@ def ugraph_loss(ugraph: UGraph) -> str:
     another one reads within the same bounds.
     """
     held: dict[str, Bounds] = {}
-    for kernel in ugraph.kernels:
+    for kernel in ugraph.in_blocks.kernels:
         if isinstance(kernel, LibraryCall):
             written = ugraph.tensors.get(kernel.result)
             if written is not None and not written.dtype.is_float:

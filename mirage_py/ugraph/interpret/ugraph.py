@@ -27,7 +27,7 @@ def evaluate_ugraph(ugraph: UGraph, inputs: Mapping[str, A], meaning: Meaning[A]
     tensors: dict[str, A] = {t.name: inputs[t.name] for t in ugraph.program.inputs}
     outputs = [o.tensor for o in ugraph.program.outputs]
     buffers = {t.name: meaning.buffer(t.shape) for t in (*outputs, *ugraph.intermediates)}
-    for kernel in ugraph.kernels:
+    for kernel in ugraph.in_blocks.kernels:
         if isinstance(kernel, LibraryCall):
             for name in kernel.args:
                 _take(name, tensors, buffers, f"library call {kernel.name}")

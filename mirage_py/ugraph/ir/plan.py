@@ -23,6 +23,11 @@ class Plan(Displayed):
     def __repr__(self) -> str:
         return f"<Plan by {self.backend}: {self.ugraph!r} with {listed(self.options)}>"
 
+    @property
+    def torch_steps(self) -> tuple[str, ...]:
+        """Names of the kernels that PyTorch computes: parts of a program that none of ours does."""
+        return tuple(k.name for k in self.ugraph.kernels if getattr(k, "body", None))
+
 
 def chained(
     plan: Plan, following: NextStart = NextStart.STORES, constants: Sequence[str] = ()

@@ -20,6 +20,10 @@ from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.node import STORES, Access, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor, listed
 
+# Library calls of PyTorch: ATen operators one after the other, or compiled by Inductor.
+ATEN, INDUCTOR = "aten", "inductor"
+TORCH = (ATEN, INDUCTOR)
+
 # Blocks of a cluster, all of its axes together; more than 8 is for devices that are asked for it
 # (CUDA C++ Programming Guide, "Thread Block Clusters").
 MAX_CLUSTER_BLOCKS = 16
@@ -100,7 +104,12 @@ class BlockGraph:
         ordered = [
             replace(n, dims=tuple(d for d in dims if d in n.dims)) for n in (*nodes, *stores)
         ]
-        return cls(name, (), tuple(ordered), (Section(tuple(range(len(ordered)))),))
+        return cls.straight(name, ordered)
+
+    @classmethod
+    def straight(cls, name: str, nodes: Sequence[Node]) -> BlockGraph:
+        """Nodes and stores in their order, without grid and loops."""
+        return cls(name, (), tuple(nodes), (Section(tuple(range(len(nodes)))),))
 
     @cached_property
     def section_of(self) -> tuple[int, ...]:
@@ -183,7 +192,9 @@ class BlockGraph:
 class LibraryCall:
     """A kernel-graph node that a vendor library computes: ``op`` over tensors, to one tensor.
 
-    A ``convolution`` says what it is one of; other operators are known by their name.
+    A ``convolution`` says what it is one of; other operators are known by their name. What PyTorch
+    computes (``TORCH``) is any part of a program, with one result or several: ``body`` says which,
+    a block graph without grid and loops.
     """
 
     name: str
@@ -191,10 +202,12 @@ class LibraryCall:
     args: tuple[str, ...]
     result: str
     convolution: Convolution | None = None
+    body: BlockGraph | None = None
 
     def __repr__(self) -> str:
-        # Digests of µGraphs without convolutions are older than convolutions.
+        # Digests of µGraphs without convolutions are older than convolutions, and so on.
         more = f", convolution={str(self.convolution)!r}" if self.convolution else ""
+        more += f", body={self.body.digest!r}" if self.body else ""
         parts = f"name={self.name!r}, op={self.op!r}, args={self.args!r}, result={self.result!r}"
         return f"LibraryCall({parts}{more})"
 
@@ -205,8 +218,8 @@ class LibraryCall:
 
     @property
     def written_tensors(self) -> tuple[str, ...]:
-        """Its result."""
-        return (self.result,)
+        """Its result, or several."""
+        return self.body.written_tensors if self.body else (self.result,)
 
     @property
     def digest(self) -> str:
@@ -241,6 +254,16 @@ class UGraph(Displayed):
     def scope(self) -> Program:
         """The program with the intermediates among its inputs: all that one kernel may refer to."""
         return replace(self.program, inputs=(*self.program.inputs, *self.intermediates))
+
+    @property
+    def in_blocks(self) -> UGraph:
+        """The same with block graphs for what PyTorch computes, to be evaluated."""
+        bodies = [getattr(kernel, "body", None) for kernel in self.kernels]
+        if not any(bodies):
+            return self
+        return replace(
+            self, kernels=tuple(b or k for b, k in zip(bodies, self.kernels, strict=True))
+        )
 
     @cached_property
     def digest(self) -> str:

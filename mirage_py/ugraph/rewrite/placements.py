@@ -84,8 +84,9 @@ def _placed_output(output: Output, by_name: Mapping[str, Placement]) -> Output:
 def _placed_kernel(kernel: Kernel, by_name: Mapping[str, Placement]) -> Kernel:
     if isinstance(kernel, BlockGraph):
         return replace(kernel, nodes=tuple(_placed_node(n, by_name) for n in kernel.nodes))
-    if kernel.result in by_name:
-        raise ScheduleError(f"a library writes {kernel.result}", where=kernel.name)
+    for name in kernel.written_tensors:
+        if name in by_name:
+            raise ScheduleError(f"a library writes {name}", where=kernel.name)
     return kernel
 
 

@@ -130,7 +130,9 @@ def _ugraph(ugraph: UGraph) -> Json:
 def _kernel(kernel: Kernel) -> Json:
     if isinstance(kernel, LibraryCall):
         call = {"name": kernel.name, "op": kernel.op, "args": list(kernel.args)}
-        more = {"convolution": str(kernel.convolution)} if kernel.convolution else {}
+        more: Json = {"convolution": str(kernel.convolution)} if kernel.convolution else {}
+        if kernel.body is not None:
+            more = {"nodes": [node_to_json(n) for n in kernel.body.nodes]}
         return {"kind": "library", **call, "result": kernel.result, **more}
     return {
         "kind": "block",

@@ -267,11 +267,13 @@ def _output(item: Item) -> Output:
 def _kernel(item: Item) -> Kernel:
     kind = item.take("kind").text()
     if kind == "library":
-        item.only(("kind", "name", "op", "args", "result"), ("convolution",))
+        item.only(("kind", "name", "op", "args", "result"), ("convolution", "nodes"))
         name, op, result = (item.take(key).text() for key in ("name", "op", "result"))
         args = item.take("args").list_of(Item.text)
         spec = item.maybe("convolution", lambda text: text.parsed(read_convolution))
-        return LibraryCall(name, op, args, result, spec)
+        nodes = item.maybe("nodes", lambda nodes: nodes.list_of(_node))
+        body = None if nodes is None else BlockGraph.straight(name, nodes)
+        return LibraryCall(name, op, args, result, spec, body)
     if kind != "block":
         item.fail(f"unknown kind of kernel '{kind}'", "use block or library")
     item.only(("kind", "name", "grid", "nodes", "sections", "threads"))

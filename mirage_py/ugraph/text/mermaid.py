@@ -23,7 +23,7 @@ def format_mermaid(ugraph: UGraph) -> str:
         if isinstance(kernel, LibraryCall):
             lines.append(f"  k{number}[[{_quoted(f'{kernel.name}: {kernel.op}')}]]")
             lines += [f"  {tensor_ids[arg]} --> k{number}" for arg in kernel.args]
-            lines.append(f"  k{number} --> {tensor_ids[kernel.result]}")
+            lines += [f"  k{number} --> {tensor_ids[name]}" for name in kernel.written_tensors]
         else:
             lines += _kernel(kernel, f"k{number}", tensor_ids)
     return "\n".join(lines) + "\n"

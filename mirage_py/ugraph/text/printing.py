@@ -28,11 +28,17 @@ def format_ugraph(ugraph: UGraph) -> str:
         if isinstance(kernel, LibraryCall):
             args = ", ".join(kernel.args)
             spec = f" {json.dumps(str(kernel.convolution))}" if kernel.convolution else ""
-            call = f"{kernel.op}({args}) -> {kernel.result}{spec}"
-            lines.append(f"library {kernel.name} = {call}")
+            call = f"library {kernel.name} = {kernel.op}({args}) -> {kernel.result}{spec}"
+            lines += [call] if kernel.body is None else [f"{call} {{", *_straight(kernel.body), "}"]
         else:
             lines += _block_lines(kernel)
     return _lines(lines)
+
+
+def _straight(body: BlockGraph) -> Iterator[str]:
+    """The statements of what PyTorch computes."""
+    (section,) = body.sections
+    yield from (f"  {_statement(body, section, n, n)}" for n in section.nodes)
 
 
 def format_block(ugraph: UGraph, block: BlockGraph) -> str:

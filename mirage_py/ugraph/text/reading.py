@@ -46,9 +46,7 @@ def read_ugraph_tree(tree: Item, source: str) -> UGraph:
         if _name(item) == "block":
             kernels.append(reader.block(item))
         elif _name(item) == "library":
-            name, op, args, result, *text = _children(item)
-            spec = read_convolution(json.loads(str(text[0])), source) if text else None
-            kernels.append(LibraryCall(str(name), str(op), _names(args), str(result), spec))
+            kernels.append(reader.library(item))
     return UGraph(program, tuple(kernels), tuple(reader.tensors["tensor"].values()))
 
 
@@ -167,6 +165,17 @@ class _Reader:
             tuple(outputs[t] for t in self.tensors["output"]),
             self.precision,
         )
+
+    def library(self, tree: Item) -> LibraryCall:
+        """A library call; of PyTorch with the statements that it computes."""
+        name, op, args, result, *more = _children(tree)
+        text = [str(t) for t in more if _name(t) == "STRING"]
+        spec = read_convolution(json.loads(text[0]), self.source) if text else None
+        body = None
+        for item in more:
+            if _name(item) == "called":
+                body = BlockGraph.straight(str(name), self.nodes(_children(item)))
+        return LibraryCall(str(name), str(op), _names(args), str(result), spec, body)
 
     def block(self, tree: Item) -> BlockGraph:
         """A graph-defined kernel."""

@@ -113,7 +113,7 @@ def outline(ugraph: UGraph) -> Box:
 
 def _kernel(kernel: Kernel) -> Box:
     if isinstance(kernel, LibraryCall):
-        call = f"{kernel.op}({', '.join(kernel.args)}) -> {kernel.result}"
+        call = f"{kernel.op}({', '.join(kernel.args)}) -> {', '.join(kernel.written_tensors)}"
         return Box("library", f"library {kernel.name}", (call,))
     axes = format_grid(kernel)
     parts = [

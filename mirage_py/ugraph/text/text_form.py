@@ -23,6 +23,10 @@
       thread { %5 %6 }
     }
     library k1 = matmul(X, W) -> Y
+    library k2 = aten(Y) -> Z {         # what PyTorch computes, as statements of a program
+      %0 = load Y[b, n]
+      store Z[b, n] = %0
+    }
 
 Dimensions of a result may be left out; they then follow from the operands. A store is numbered by
 its line. The grammar is graph_text.lark; a text that does not parse raises FormatError with line

@@ -16,7 +16,7 @@ def tiles_of(plan: Plan) -> str:
 
 def _kernel_tiles(kernel: Kernel, options: LaunchConfig) -> str:
     if isinstance(kernel, LibraryCall):
-        return f"library {kernel.op}"
+        return f"{kernel.op} {kernel.name}" if kernel.body else f"library {kernel.op}"
     axes = format_grid(kernel)
     loops = [f"loop {s.loop} by {s.tile}" for s in kernel.sections if s.loop is not None]
     parts = [f"grid {axes}" if axes else "one block", *loops]

@@ -88,7 +88,7 @@ def sampled_test(
     """
     if program.dims != ugraph.program.dims:
         program = ugraph.program
-    program = without_infinities(program, seed=seed)
+    program, ugraph = without_infinities(program, seed=seed), ugraph.in_blocks
     draw = np.random.default_rng([seed, samples])
     blocks = _Blocks(program, ugraph, seed)
     skipped: dict[str, None] = {}

@@ -54,7 +54,8 @@ def shrink_ugraph(
     ``tiles`` gives the tile of every grid axis and loop over a dimension; the others become open,
     as in a family (see mirage_py.verify.sizes.small_sizes.instantiate_small).
     """
-    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents, conditions, places)
+    kernels = ugraph.in_blocks.kernels
+    shrinker = _Shrinker(ugraph.program, kernels, extents, conditions, places)
     return shrinker.ugraph(ugraph, tiles or {})
 
 
@@ -251,7 +252,9 @@ class _Shrinker:
     def ugraph(self, ugraph: UGraph, tiles: Mapping[str, int]) -> UGraph:
         kernels: list[Kernel] = []
         for kernel in ugraph.kernels:
-            if isinstance(kernel, LibraryCall):
+            if isinstance(kernel, LibraryCall) and kernel.body is not None:
+                kernels.append(replace(kernel, body=self._block(kernel.body, {})))
+            elif isinstance(kernel, LibraryCall):
                 shapes = [self._shape(name) for name in kernel.args]
                 self._shapes[kernel.result] = library_shape(kernel, shapes)
                 kernels.append(kernel)

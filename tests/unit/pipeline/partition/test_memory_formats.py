@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.pipeline.partition import memory_formats
+from mirage_py.pipeline.partition import memory_formats, part_clock
 from mirage_py.pipeline.partition.library_parts import library_evidence
-from mirage_py.pipeline.partition.optimize_parts import PartJob, _choose
+from mirage_py.pipeline.partition.optimize_parts import PartJob
+from mirage_py.pipeline.partition.part_choice import choose
+from mirage_py.pipeline.partition.part_clock import PartClock
 from mirage_py.pipeline.pipeline import partition_of, rank_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.launch.library import convolution_of
@@ -104,7 +104,10 @@ def test_copies_are_neither_measured_alone_nor_have_a_share_of_the_budget(monkey
     copy, call, rest = whole.parts
     assert [p.nodes[-1].op for p in (copy, rest)] == ["load", "relu"]
     job = PartJob(h200, measure=True, request=Request("h200", "triton", budget=40.0))
-    assert [job.of_part(whole, n).budget for n in range(3)] == [20.0] * 3
-    chosen = _choose(copy, rank_plans, replace(job.of_part(whole, 0), budget=None), job)
+    with monkeypatch.context() as still:
+        still.setattr(part_clock.time, "monotonic", lambda: 100.0)
+        clock = PartClock(whole, (0, 1, 2), h200, 40.0, 140.0)
+        assert [clock.share(n) for n in clock.order] == [20.0] * 3
+    chosen = choose(copy, rank_plans, job.of_part(whole, 0), h200, measure=True)
     assert chosen.picked["triton"].plan.ugraph.program == copy
     assert library_convolution(call) is not None

@@ -13,8 +13,10 @@ from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.partition import optimize_parts as optimize_parts_module
+from mirage_py.pipeline.partition import part_clock
 from mirage_py.pipeline.partition.limits import PartitionLimits, fits, operator_count
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
+from mirage_py.pipeline.partition.part_clock import PartClock
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pipeline import normalise, optimize, rank_plans, save
 from mirage_py.pipeline.selection.backends import for_cuda
@@ -100,17 +102,18 @@ def test_the_composite_computes_the_program(modelled: Result, program: Program, 
     assert load_artifact(tmp_path / "out").plan == modelled.plan
 
 
-def test_a_part_without_a_plan_is_named(program: Program, whole: Partition):
-    def refuse(part: Program, target: Target, request: Request) -> Ranking:
-        if part.name == "small_part1":
-            raise UnsupportedError("no field judges it")
-        return rank(part, target, request)
+def test_the_original_program_is_the_result_where_no_part_has_a_plan(
+    program: Program, whole: Partition
+):
+    def refuse(part: Program, *_: object) -> Ranking:
+        raise UnsupportedError("no field judges it")
 
     result = optimize_parts(program, whole, refuse, ALONE)
     assert result.plan is None
     assert result.best == result.baseline
-    assert result.notes[1] == "the original program is the result: small_part1 has no plan"
-    assert "no field judges it" in result.notes[2]
+    assert result.notes[1] == "the original program is the result: small_part0 has no plan"
+    assert result.notes[2] == "2 of 2 parts have no plan"
+    assert result.notes[3] == "small_part0, small_part1: no field judges it"
 
 
 def test_the_pipeline_says_that_it_cut(monkeypatch: pytest.MonkeyPatch, program: Program):
@@ -205,7 +208,8 @@ def test_a_composite_of_each_back_end_is_timed(
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
     monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
     result = optimize_parts(program, whole, rank_both, TIMED)
-    assert [p.backend for p in composites] == ["triton", "cuda"]
+    # The one whose parts were faster is timed first.
+    assert [p.backend for p in composites] == sorted(["triton", "cuda"], key=lambda b: b != faster)
     assert result.plan is not None
     assert (result.backend, result.plan.backend) == (faster, faster)
     assert result.evidence is not None
@@ -255,10 +259,24 @@ def test_a_plan_of_a_part_that_is_another_program_is_left_out(
     assert first not in [plan.options for plan in refused]
 
 
-def test_larger_parts_have_more_of_the_budget(whole: Partition):
-    job = replace(TIMED, request=replace(TIMED.request, budget=12.0))
-    budgets = [job.of_part(whole, n).budget or 0.0 for n in range(len(whole.parts))]
+def test_larger_parts_have_more_of_the_budget(monkeypatch: pytest.MonkeyPatch, whole: Partition):
+    monkeypatch.setattr(part_clock.time, "monotonic", lambda: 100.0)
     counts = [operator_count(p) for p in whole.parts]
+    assert counts[0] != counts[1]
+    clocks = [PartClock(whole, (0, 1), H200, 12.0, 112.0) for _ in counts]
+    budgets = [clock.share(n) or 0.0 for n, clock in enumerate(clocks)]
     assert (budgets[0] > budgets[1]) == (counts[0] > counts[1])
     # The composite has as much as a part has.
     assert sum(budgets) == pytest.approx(12.0 * len(budgets) / (len(budgets) + 1))
+    # What one part leaves is the other one's.
+    assert clocks[0].share(1) == pytest.approx(8.0)
+
+
+def test_parts_that_there_is_no_time_for_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch, whole: Partition
+):
+    monkeypatch.setattr(part_clock.time, "monotonic", lambda: 100.0)
+    clock = PartClock(whole, (0, 1), H200, 1.0, 100.9)
+    assert [clock.share(n) for n in clock.order] == [0.0, 0.0]
+    assert PartClock(whole, (0, 0), H200, 9.0, 109.0).order == (0,)
+    assert PartClock(whole, (0, 1), H200, None, None).share(0) is None

@@ -1,0 +1,80 @@
+"""Composites of the parts' plans that are worth a race, with PyTorch for what kernels lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage_py.pipeline.partition.compose import compose
+from mirage_py.pipeline.partition.part_choice import Chosen, Picked
+from mirage_py.pipeline.partition.partition import Partition
+from mirage_py.runtime.base.emission import BACKENDS
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import LibraryCall
+
+# A part is PyTorch's where that takes so much less than the part's own kernels.
+_FASTER = 0.97
+
+
+def composites_of(whole: Partition, chosen: Sequence[Chosen], *, measure: bool) -> tuple[Plan, ...]:
+    """The parts in sequence, for each back end that has a plan of each part, or else for each; the
+    parts without one are PyTorch's, by Inductor and by its operators where these are several. With
+    ``measure`` once more, with PyTorch for the parts that it was faster at.
+
+    The fastest by the times of their parts come first. None is without a kernel that was searched.
+    """
+    complete = [b for b in BACKENDS if all(b in c.picked for c in chosen)]
+    found: dict[Plan, float] = {}
+    for backend in complete or BACKENDS:
+        ways = [_filled(chosen, backend, compiled=measure)]
+        if measure:
+            ways.append(_filled(chosen, backend, compiled=False))
+            ways.append(_filled(chosen, backend, compiled=True, faster=_FASTER))
+        for picked in ways:
+            if picked is not None:
+                plan = compose(whole, [p.plan for p in picked])
+                found.setdefault(plan, sum(p.time_us for p in picked))
+    return tuple(sorted(found, key=found.__getitem__))
+
+
+def _filled(
+    chosen: Sequence[Chosen], backend: str, *, compiled: bool, faster: float = 0.0
+) -> list[Picked] | None:
+    """A plan for each part; None where some part has none, or no kernel is ours."""
+    found: list[Picked] = []
+    ours = 0
+    for part in chosen:
+        own = part.picked.get(backend)
+        by_torch = part.of_torch(backend, compiled=compiled and own is None)
+        slow = part.is_ours and by_torch is not None and own is not None
+        if slow and by_torch and own and by_torch.time_us < faster * own.time_us:
+            own = None
+        best = own or by_torch
+        if best is None:
+            return None
+        ours += part.is_ours and own is not None
+        found.append(best)
+    return found if ours else None
+
+
+def picked_in(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> list[Picked | None]:
+    """The plan of each part in a composite; None where that is PyTorch's."""
+    torch = {
+        name
+        for kernel in plan.ugraph.kernels
+        if isinstance(kernel, LibraryCall) and kernel.body is not None
+        for name in kernel.written_tensors
+    }
+    return [
+        None if part.outputs[0].tensor.name in torch else c.picked[plan.backend]
+        for part, c in zip(whole.parts, chosen, strict=True)
+    ]
+
+
+def predicted_us(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> float:
+    """The sum of the times of a composite's parts."""
+    total = 0.0
+    for picked, part in zip(picked_in(whole, chosen, plan), chosen, strict=True):
+        found = picked or part.by_torch
+        assert found is not None
+        total += found.time_us
+    return total

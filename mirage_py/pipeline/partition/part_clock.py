@@ -1,0 +1,62 @@
+"""The order in which parts are searched, and the time that each gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from mirage_py.pipeline.partition.limits import operator_count
+from mirage_py.pipeline.partition.partition import Partition
+from mirage_py.search.model.baseline_model import fused_model_us
+from mirage_py.targets import Target
+from mirage_py.ugraph.rewrite.convolutions import library_convolution
+
+# Seconds of a part in which something may be found: with less it is not begun.
+_LEAST_S = 0.75
+# What checking and timing the composites get of all that there is.
+_COMPOSITES = 0.25
+
+
+class PartClock:
+    """``first`` has for each part the one that is searched for it; ``budget`` is that of all parts
+    and the composites, to ``deadline`` (of time.monotonic); None for no end.
+    """
+
+    def __init__(
+        self,
+        whole: Partition,
+        first: Sequence[int],
+        target: Target,
+        budget: float | None,
+        deadline: float | None,
+    ) -> None:
+        # Neither a library's part nor a copy is searched; the composite is measured.
+        counts = [0 if library_convolution(p) else operator_count(p) for p in whole.parts]
+        distinct = list(dict.fromkeys(first))
+        searched = [n for n in distinct if counts[n]]
+        mean = sum(counts[n] for n in searched) / max(1, len(searched))
+        # Half as any other has, half by its operators.
+        self._weights = {n: (1.0 + counts[n] / mean) / 2.0 for n in searched}
+        self._reserved = 0.0
+        if budget is not None:
+            self._reserved = max(budget / (len(searched) + 1), _COMPOSITES * budget)
+        self._deadline = deadline
+        values = {n: fused_model_us(whole.parts[n], target) * first.count(n) for n in searched}
+        apart = [n for n in distinct if not counts[n]]
+        self.order = (*apart, *sorted(searched, key=lambda n: -values[n]))
+
+    def share(self, number: int) -> float | None:
+        """Seconds for a part, whose turn it is; 0 where it is not worth while to begin with it.
+
+        All parts that are left share what is left, in which each has so much that something may be
+        found: the last ones may have nothing.
+        """
+        if self._deadline is None:
+            return None
+        left = self._deadline - self._reserved - time.monotonic()
+        waiting = sum(self._weights.values())
+        own = self._weights.pop(number, None)
+        if own is None:
+            return max(left, _LEAST_S)
+        share = max(left * own / waiting, _LEAST_S)
+        return share if share <= left else 0.0
