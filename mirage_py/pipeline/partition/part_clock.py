@@ -37,9 +37,8 @@ class PartClock:
         mean = sum(counts[n] for n in searched) / max(1, len(searched))
         # Half as any other has, half by its operators.
         self._weights = {n: (1.0 + counts[n] / mean) / 2.0 for n in searched}
-        self._reserved = 0.0
-        if budget is not None:
-            self._reserved = max(budget / (len(searched) + 1), _COMPOSITES * budget)
+        self._equal = 0.0 if budget is None else budget / (len(searched) + 1)
+        self._reserved = max(self._equal, _COMPOSITES * (budget or 0.0))
         self._deadline = deadline
         values = {n: fused_model_us(whole.parts[n], target) * first.count(n) for n in searched}
         apart = [n for n in distinct if not counts[n]]
@@ -48,8 +47,8 @@ class PartClock:
     def share(self, number: int) -> float | None:
         """Seconds for a part, whose turn it is; 0 where it is not worth while to begin with it.
 
-        All parts that are left share what is left, in which each has so much that something may be
-        found: the last ones may have nothing.
+        The parts that are left share what is left. Where they are few each has its share even if
+        others took longer; of many the last ones may have nothing, so that others find something.
         """
         if self._deadline is None:
             return None
@@ -58,5 +57,7 @@ class PartClock:
         own = self._weights.pop(number, None)
         if own is None:
             return max(left, _LEAST_S)
-        share = max(left * own / waiting, _LEAST_S)
-        return share if share <= left else 0.0
+        share = max(left * own / waiting, self._equal * own)
+        if share >= _LEAST_S:
+            return share
+        return _LEAST_S if left >= _LEAST_S else 0.0

@@ -61,12 +61,13 @@ class ExpGroup:
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """The degrees of all nodes; or, if some values have none, the groups that are at fault, and
-    whether they would have them if these were one group.
+    whether they would have them if these were one group, as factors of a quotient.
     """
 
     degrees: tuple[Degrees, ...]
     conflict: tuple[int, ...] = ()
     can_join: bool = False
+    is_quotient: bool = False
 
 
 def shiftable_exps(
@@ -77,35 +78,37 @@ def shiftable_exps(
 
     Only exps with a reduction downstream: elsewhere there is nothing to shift by.
     """
-    exps, degrees = _cancelling(nodes, tuple(results))
-    return _with_reductions(nodes, exps, degrees)
+    exps, degrees, quotients = _cancelling(nodes, tuple(results))
+    return _with_reductions(nodes, exps, degrees, quotients)
 
 
 def cancelling_exps(nodes: Sequence[Node], results: Iterable[int]) -> tuple[int, ...]:
     """The exps whose scale cancels in all of ``results``, whether anything is reduced or not."""
-    exps, _ = _cancelling(nodes, tuple(results))
+    exps, _, _ = _cancelling(nodes, tuple(results))
     return tuple(exps)
 
 
 def _cancelling(
     nodes: Sequence[Node], results: Sequence[int]
-) -> tuple[dict[int, int], Sequence[Degrees]]:
-    """The exps whose scale cancels, with their groups; the degrees of all nodes in these."""
+) -> tuple[dict[int, int], Sequence[Degrees], Collection[int]]:
+    """The exps whose scale cancels, with their groups; the degrees of all nodes in these; the exps
+    that are in quotients of others.
+    """
     numbers = ValueNumbers().of(nodes)
     exps = {n: numbers[n] for n, node in enumerate(nodes) if node.op == "exp"}
+    quotients: dict[int, None] = {}
     while True:
         found = scaling(nodes, exps)
-        if found.can_join:
-            exps = {n: joined(key, found.conflict) for n, key in exps.items()}
-            continue
         left = [found.degrees[r] for r in results if found.degrees[r]] if found.degrees else []
-        quotient = next((d for d in left if is_quotient(d)), None)
+        quotient = found.conflict if found.can_join else next(filter(is_quotient, left), None)
         if quotient is not None:
+            if found.is_quotient or not found.can_join:
+                quotients.update((n, None) for n, key in exps.items() if key in quotient)
             exps = {n: joined(key, tuple(quotient)) for n, key in exps.items()}
             continue
         conflict = found.conflict or tuple(k for degrees in left for k in degrees)
         if not conflict:
-            return exps, found.degrees
+            return exps, found.degrees, quotients
         exps = {n: key for n, key in exps.items() if key not in conflict}
 
 
@@ -115,7 +118,10 @@ def joined(key: int, groups: Sequence[int]) -> int:
 
 
 def _with_reductions(
-    nodes: Sequence[Node], exps: Mapping[int, int], degrees: Sequence[Degrees]
+    nodes: Sequence[Node],
+    exps: Mapping[int, int],
+    degrees: Sequence[Degrees],
+    quotients: Collection[int],
 ) -> tuple[list[ExpGroup], list[Degrees]]:
     numbers = ValueNumbers().of(nodes)
     copies: dict[int, list[int]] = {}
@@ -133,10 +139,14 @@ def _with_reductions(
             continue  # one maximum would be far above what one of the exps is added to
         dims = dict.fromkeys(d for own in dims_of.values() for d in own)
         reduced = tuple(d for d in dims if d in together)
+        kept = [d for d in dims if d not in together]
+        wide = any(d not in own for own in dims_of.values() for d in kept)
+        if wide and any(n in quotients for copies in members.values() for n in copies):
+            continue  # with one maximum for all, a sum would have the places of what it divides
         if reduced or len(members) > 1:
             groups.append(ExpGroup(key, tuple(members.values()), reduced))
-    kept = [g.key for g in groups]
-    return groups, [_only(d, kept) for d in degrees] if groups else []
+    keys = [g.key for g in groups]
+    return groups, [_only(d, keys) for d in degrees] if groups else []
 
 
 def carriers(
@@ -184,7 +194,7 @@ def scaling(
         args = [degrees[a] for a in node.args]
         result, conflict = degree_of(nodes, node, args)
         if conflict:
-            return Scaling((), conflict, _can_join(nodes, node, args, conflict))
+            return Scaling((), conflict, *_can_join(nodes, node, args, conflict))
         if number in exps:
             result = {**result, exps[number]: Fraction(1)}
         elif loaded and number in loaded:
@@ -200,17 +210,17 @@ def is_quotient(degrees: Mapping[K, Fraction]) -> bool:
 
 def _can_join(
     nodes: Sequence[Node], node: Node, args: Sequence[Degrees], groups: Sequence[int]
-) -> bool:
-    """Whether the operands have one degree if these groups are one: 0, or any for a sum."""
+) -> tuple[bool, bool]:
+    """Whether the operands have one degree if these groups are one; and whether it is 0."""
     if len(groups) < 2:
-        return False
+        return False, False
     pairs = [(a, v) for a, v in zip(node.args, args, strict=True) if not _is_zero(nodes[a])]
     totals = [sum((v.get(k, Fraction(0)) for k in groups), Fraction(0)) for _, v in pairs]
     if not any(totals):
-        return True
+        return True, True
     if node.op == "where":
         totals = totals[1:]
-    return node.op in ("add", "where") and all(total == totals[0] for total in totals)
+    return node.op in ("add", "where") and all(total == totals[0] for total in totals), False
 
 
 def _only(degrees: Degrees, keys: Collection[int]) -> Degrees:

@@ -11,6 +11,7 @@ from torch import Tensor
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.stabilize.safe import safe_families
@@ -66,6 +67,22 @@ def test_large_logits_and_what_a_select_leaves_out(function) -> None:
         arrays["x"][2, 3] = np.nan
         (got,) = run_interpreted(plan, arrays).values()
         assert (got[2][y[2].numpy() <= 0] == 0).all()
+
+
+def test_what_a_sum_divides_at_places_of_its_own_gives_it_no_dimensions() -> None:
+    """exp(x[d]) / sum(exp(x[e])): a maximum at each d would be subtracted under the sum over e."""
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        p, q = x.softmax(-1), y.softmax(-1)
+        middle = (p + q).log()
+        return (p * (p.log() - middle)).sum(-1) + (q * (q.log() - middle)).sum(-1)
+
+    program = trace(both, *_inputs(1.0))
+    shifted = add_safe_shifts(program)
+    most = max(len(n.dims) for n in program.nodes)
+    assert max(len(n.dims) for n in shifted.nodes) == most
+    x, y = _inputs(1.0)
+    torch.testing.assert_close(torch_function(program)(x, y), both(x, y))
 
 
 def test_exponentials_are_divided_that_share_no_sum() -> None:
