@@ -26,7 +26,7 @@ SCHEMA_1: dict[str, Any] = {
         "ugraph": MAYBE_TEXT,
         "name": str,
         "kernels": int,
-        "by_torch": [str],
+        "by_torch": list,
         "time_us": NUMBER,
         "speedup": NUMBER,
         "source": str,
