@@ -76,7 +76,6 @@ def _row(name: str, batch: int, spec: FusedConvolution, count: int, timed: Timed
 
 def words(spec: FusedConvolution) -> str:
     """A convolution in a few words."""
-    high, wide = spec.kernel
     around = [
         word
         for word, is_there in (
@@ -88,8 +87,9 @@ def words(spec: FusedConvolution) -> str:
         if is_there
     ]
     groups = f" {spec.groups} groups" * (spec.groups > 1)
-    size = f"{spec.inputs} to {spec.results} channels at {spec.height} x {spec.width}"
-    return f"{high} x {wide}{groups}, stride {spec.stride[0]}, {size}, {' + '.join(around)}"
+    window, space = (" x ".join(map(str, axes)) for axes in (spec.window, spec.space))
+    size = f"{spec.inputs} to {spec.results} channels at {space}"
+    return f"{window}{groups}, stride {spec.stride[0]}, {size}, {' + '.join(around)}"
 
 
 def _line(row: Json) -> str:

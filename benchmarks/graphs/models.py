@@ -57,6 +57,6 @@ def model_at(
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     rank = inputs[0].dim()
     if rank in layouts:
-        model = model.to(memory_format=layouts[rank]) if rank == 4 else model
+        model = model.to(memory_format=layouts[rank])
         inputs = tuple(x.contiguous(memory_format=layouts[rank]) for x in inputs)
     return model.requires_grad_(False), inputs

@@ -68,10 +68,11 @@ def parameters(spec: FusedConvolution, tiles: ConvolutionTiles) -> tuple[str, ..
 
 def _check(spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
     sizes = (tiles.rows, tiles.columns, tiles.depth)
-    largest = max(spec.batch * spec.height * spec.width * spec.apart, spec.places * spec.results)
+    largest = max(spec.batch * prod(spec.space) * spec.apart, spec.places * spec.results)
     largest = max(largest, spec.places * spec.residual_apart * spec.has_residual)
     # What a window reads outside of the image is computed too, and then masked.
-    around = (max(spec.padding) + 1) * spec.width * spec.apart + tiles.rows * spec.results
+    outside = spec.padding_frames * spec.height + max(spec.padding) + 1
+    around = outside * spec.width * spec.apart + tiles.rows * spec.results
     why = ""
     if spec.dtype not in _TRITON_TYPES:
         why = f"elements of {spec.dtype} are not taken"
@@ -81,7 +82,7 @@ def _check(spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
         why = f"{spec.groups} groups do not make packs of {tiles.pack}"
     elif largest + around > _MOST:
         why = "addresses do not fit 32 bits"
-    elif min(spec.out_height, spec.out_width, tiles.splits) < 1:
+    elif min(*spec.out_space, tiles.splits) < 1:
         why = "there is no window"
     if why:
         raise ScheduleError(f"no kernel for this convolution: {why}")
@@ -106,13 +107,18 @@ def _emit_places(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles)
     high, wide = spec.out_height, spec.out_width
     w.line(f"top = rows // {wide} % {high} * {spec.stride[0]} - {spec.padding[0]}")
     w.line(f"left = rows % {wide} * {spec.stride[1]} - {spec.padding[1]}")
-    image = spec.height * spec.width * spec.apart
-    w.line(f"start = rows // {high * wide} * {image} + pack * {inside} + {spec.offset}")
+    places = high * wide
+    if spec.has_frames:
+        frames = f"rows // {places} % {spec.out_frames}"
+        w.line(f"front = {frames} * {spec.stride_frames} - {spec.padding_frames}")
+        places *= spec.out_frames
+    image = prod(spec.space) * spec.apart
+    w.line(f"start = rows // {places} * {image} + pack * {inside} + {spec.offset}")
 
 
 def _emit_loop(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
     inside, outside = tiles.channels(spec)
-    pairs = prod(spec.kernel) * inside
+    pairs = spec.taps * inside
     steps = tiles.steps(spec)
     each = -(-steps // tiles.splits)
     w.line(f"total = tl.zeros([{tiles.rows}, {tiles.columns}], tl.float32)")
@@ -134,7 +140,7 @@ def _emit_loop(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) -
 def _emit_image(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
     """The elements of the image that a step multiplies; zeros beyond its edges."""
     inside, _ = tiles.channels(spec)
-    pairs = prod(spec.kernel) * inside
+    pairs = spec.taps * inside
     if spec.is_plain_product:
         mask = "row_is_in[:, None]"
         if pairs % tiles.depth:
@@ -150,16 +156,10 @@ def _emit_image(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) 
         else:
             w.line(f"tap = pairs // {inside}")
             w.line(f"channel = pairs % {inside}")
-        row, column = "top", "left"
-        down, right = f"tap // {spec.kernel[1]}", f"tap % {spec.kernel[1]}"
-        if not is_one_tap:
-            row, column = f"{row}[:, None]", f"{column}[:, None]"
-            down, right = f"({down})[None, :]", f"({right})[None, :]"
-        w.line(f"row = {row} + {down} * {spec.dilation[0]}")
-        w.line(f"column = {column} + {right} * {spec.dilation[1]}")
-        w.line(f"is_in = (row >= 0) & (row < {spec.height})")
-        w.line(f"is_in = is_in & (column >= 0) & (column < {spec.width})")
-        place = f"(row * {spec.width} + column) * {spec.apart}"
+        _emit_window(w, spec, is_one_tap=is_one_tap)
+        line = f"frame * {spec.height} + row" if spec.has_frames else "row"
+        line = f"({line})" if spec.has_frames else line
+        place = f"({line} * {spec.width} + column) * {spec.apart}"
         if is_one_tap:
             w.line("is_in = is_in & row_is_in")
             at = f"(start + {place})[:, None] + channel[None, :]"
@@ -172,6 +172,27 @@ def _emit_image(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) 
         w.line(f"a = tl.load(x + {at}, mask={mask}, other=0.0)")
     if spec.relu_before:
         w.line("a = tl.where(a < 0, 0.0, a).to(a.dtype)")
+
+
+def _emit_window(w: CodeWriter, spec: FusedConvolution, *, is_one_tap: bool) -> None:
+    """The row and the column, and the frame, that each place reads at a tap."""
+    high, wide = spec.kernel
+    down = f"tap // {wide} % {high}" if spec.has_frames else f"tap // {wide}"
+    axes = [
+        ("row", "top", down, spec.dilation[0], spec.height),
+        ("column", "left", f"tap % {wide}", spec.dilation[1], spec.width),
+    ]
+    if spec.has_frames:
+        ahead = f"tap // {high * wide}"
+        axes.insert(0, ("frame", "front", ahead, spec.dilation_frames, spec.frames))
+    for name, first, step, apart, _ in axes:
+        begin, more = first, step
+        if not is_one_tap:
+            begin, more = f"{first}[:, None]", f"({step})[None, :]"
+        w.line(f"{name} = {begin} + {more} * {apart}")
+    for number, (name, *_, size) in enumerate(axes):
+        before = "is_in & " if number else ""
+        w.line(f"is_in = {before}({name} >= 0) & ({name} < {size})")
 
 
 def _emit_meeting(w: CodeWriter, tiles: ConvolutionTiles) -> None:

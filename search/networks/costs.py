@@ -121,14 +121,12 @@ def is_library(name: str) -> bool:
 def convolution_of(node: ENode, operands: Sequence[TensorType]) -> FusedConvolution | None:
     """The convolution that a kernel of ours could compute, with nothing around it."""
     kinds = {F16.name: "f16", BF16.name: "bf16"}
-    if node.operator != "conv2d" or operands[0].dtype.name not in kinds:
+    if node.operator not in ("conv2d", "conv3d") or operands[0].dtype.name not in kinds:
         return None
     a: dict[str, Any] = dict(node.attributes)
     x, w = operands
-    return FusedConvolution(
-        x.shape[0], x.shape[1], x.shape[2], x.shape[3], w.shape[0], (w.shape[2], w.shape[3]),
-        a["stride"], a["padding"], a["dilation"], a["groups"], kinds[x.dtype.name],
-    )  # fmt: skip
+    sliding = (a["stride"], a["padding"], a["dilation"])
+    return FusedConvolution.of(x.shape, w.shape, sliding, a["groups"], kinds[x.dtype.name])
 
 
 def signature(node: ENode, operands: Sequence[TensorType]) -> str:

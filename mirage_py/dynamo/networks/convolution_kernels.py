@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ _VIEWS = (
     _aten.view.default, _aten.reshape.default, _aten.unsqueeze.default, _aten.permute.default,
     _aten.transpose.int, _aten.t.default,
 )  # fmt: skip
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _TYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -130,9 +132,10 @@ class _Constants:
         value = self.of(node)
         if value is None or value.dtype != result.dtype:
             return None
-        wide = (1,) * (4 - value.dim()) + tuple(value.shape)
+        wide = (1,) * (result.dim() - value.dim()) + tuple(value.shape)
         channels = result.shape[1]
-        return value.reshape(channels) if wide == (1, channels, 1, 1) else None
+        is_vector = wide == (1, channels, *(1,) * (result.dim() - 2))
+        return value.reshape(channels) if is_vector else None
 
 
 def _is(node: Any, target: Any) -> bool:
@@ -231,7 +234,8 @@ def _move_terms(
     relus = [_only_user(s) for s in sums if s is not None]
     all_relus = all(_is(r, _aten.relu.default) for r in relus)
     with graph.inserting_before(split):
-        term = torch.cat([t for t in terms if t is not None])[:, None, None]
+        term = torch.cat([t for t in terms if t is not None])
+        term = term.reshape(-1, *(1,) * (whole.meta["val"].dim() - 2))
         held = _held(module, f"terms_{split.name}", term)
         held.meta["val"] = term
         new = graph.call_function(_aten.add.Tensor, (whole, held))
@@ -252,11 +256,11 @@ def _match(node: Node, known: _Constants, taken: set[Node]) -> Match | None:
     assert isinstance(image, Node)
     w, b = known.of(weight), known.of(bias)
     x, y = image.meta["val"], node.meta["val"]
-    is_taken = w is not None and not transposed and x.dim() == 4 and x.dtype in _TYPES
+    is_taken = w is not None and not transposed and x.dim() in _FORMATS and x.dtype in _TYPES
     if not is_taken or (bias is not None and b is None) or w.dtype != x.dtype:  # type: ignore[union-attr]
         return None
     assert w is not None
-    if not y.is_contiguous(memory_format=torch.channels_last):
+    if not y.is_contiguous(memory_format=_FORMATS[y.dim()]):
         return None
     residual: Node | None = None
     last, relu_after = node, False
@@ -286,13 +290,19 @@ def _match(node: Node, known: _Constants, taken: set[Node]) -> Match | None:
     if lies is None:
         return None
     residual_lies = (0, 0) if residual is None else _lies(residual.meta["val"]) or (0, 0)
-    kernel = tuple(w.shape[2:])
-    spec = FusedConvolution(
-        x.shape[0], x.shape[1], x.shape[2], x.shape[3], w.shape[0],
-        (int(kernel[0]), int(kernel[1])), _pair(stride), _pair(padding), _pair(dilation), groups,
-        _TYPES[x.dtype], before, b is not None, residual is not None, relu_after,
-        *lies, *residual_lies,
-    )  # fmt: skip
+    sliding = [_by_axis(values, x.dim() - 2) for values in (stride, padding, dilation)]
+    bare = FusedConvolution.of(tuple(x.shape), tuple(w.shape), sliding, groups, _TYPES[x.dtype])
+    spec = replace(
+        bare,
+        relu_before=before,
+        has_bias=b is not None,
+        has_residual=residual is not None,
+        relu_after=relu_after,
+        pitch=lies[0],
+        offset=lies[1],
+        residual_pitch=residual_lies[0],
+        residual_offset=residual_lies[1],
+    )
     taken.update(inside)
     return Match(spec, image, w, b, residual, last)
 
@@ -323,15 +333,17 @@ def _lies(image: torch.Tensor) -> tuple[int, int] | None:
     """How far apart places are, and where channels begin in them, of a slice of the channels of an
     image; zeros where it is whole, None where channels are not last.
     """
-    if image.is_contiguous(memory_format=torch.channels_last):
+    if image.is_contiguous(memory_format=_FORMATS[image.dim()]):
         return 0, 0
-    high, wide = image.shape[2:]
-    apart = image.stride(3) if wide > 1 else image.stride(2)
-    if image.stride() != (high * wide * apart, 1, wide * apart, apart):
+    space = image.shape[2:]
+    apart = image.stride(-1) if space[-1] > 1 else image.stride(-2)
+    inner = [prod(space[n + 1 :]) * apart for n in range(len(space))]
+    if image.stride() != (prod(space) * apart, 1, *inner):
         return None
     return int(apart), int(image.storage_offset() % apart)
 
 
-def _pair(values: Any) -> tuple[int, int]:
-    first, *rest = values
-    return int(first), int(rest[0] if rest else first)
+def _by_axis(values: Any, axes: int) -> tuple[int, ...]:
+    """A number for each axis, where one may stand for all."""
+    given = tuple(map(int, values))
+    return given * axes if len(given) == 1 else given

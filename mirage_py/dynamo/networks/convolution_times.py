@@ -17,6 +17,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.launch.fused_convolution import (
+    channels_last,
+    convolved,
     epilogue_source,
     fused_convolution_runner,
     kernel_source,
@@ -242,8 +245,8 @@ class _Guarded:
         count, kind = like.numel(), _TYPES[spec.dtype]
         self._all = torch.full((count + 2 * _GUARD,), float("nan"), dtype=kind, device=like.device)
         shape = spec.result_shape
-        inner = self._all[_GUARD : _GUARD + count].view(shape[0], shape[2], shape[3], shape[1])
-        self.result = inner.permute(0, 3, 1, 2)
+        inner = self._all[_GUARD : _GUARD + count].view(shape[0], *shape[2:], shape[1])
+        self.result = inner.movedim(-1, 1)
 
     def guards_hold(self) -> bool:
         """Whether nothing was written before and after the result."""
@@ -266,40 +269,36 @@ class _Operands:
             sign = torch.randint(0, 2, shape, device=f"cuda:{index}", generator=generator)
             return (made * (2 * sign - 1)).to(kind)
 
-        def image(high: int, wide: int, channels: int, apart: int, offset: int) -> torch.Tensor:
-            whole = drawn(spec.batch, high, wide, max(apart, offset + channels))
-            return whole.permute(0, 3, 1, 2)[:, offset : offset + channels]
+        def image(space: Sequence[int], channels: int, apart: int, offset: int) -> torch.Tensor:
+            whole = drawn(spec.batch, *space, max(apart, offset + channels))
+            return whole.movedim(-1, 1)[:, offset : offset + channels]
 
-        self.x = image(spec.height, spec.width, spec.inputs, spec.apart, spec.offset)
-        self.weight = drawn(spec.results, spec.inputs // spec.groups, *spec.kernel).contiguous(
-            memory_format=torch.channels_last
+        self.x = image(spec.space, spec.inputs, spec.apart, spec.offset)
+        self.weight = drawn(spec.results, spec.inputs // spec.groups, *spec.window).contiguous(
+            memory_format=channels_last(spec)
         )
         self.bias = drawn(spec.results) if spec.has_bias else None
         residual = (spec.residual_apart, spec.residual_offset)
-        high, wide = spec.out_height, spec.out_width
-        self.residual = image(high, wide, spec.results, *residual) if spec.has_residual else None
+        self.residual = None
+        if spec.has_residual:
+            self.residual = image(spec.out_space, spec.results, *residual)
 
     def convolved(self) -> torch.Tensor:
         """The convolution alone, by the library."""
-        s = self.spec
-        return torch.nn.functional.conv2d(
-            self.x, self.weight, None, s.stride, s.padding, s.dilation, s.groups
-        )
+        return convolved(self.spec, self.x, self.weight, self.spec.groups)
 
     def product(self) -> torch.Tensor:
         """The convolution as a product, where each place reads one element."""
-        places = self.x.permute(0, 2, 3, 1).reshape(-1, self.spec.inputs)
+        places = self.x.movedim(1, -1).reshape(-1, self.spec.inputs)
         return places @ self.weight.reshape(self.spec.results, -1).t()
 
     def exact_result(self) -> torch.Tensor:
         """The result in float64."""
         s, x = self.spec, self.x.double()
         x = x.relu() if s.relu_before else x
-        result = torch.nn.functional.conv2d(
-            x, self.weight.double(), None, s.stride, s.padding, s.dilation, s.groups
-        )
+        result = convolved(s, x, self.weight.double(), s.groups)
         if self.bias is not None:
-            result = result + self.bias.double()[:, None, None]
+            result = result + self.bias.double().reshape(-1, *(1,) * len(s.space))
         if self.residual is not None:
             result = result + self.residual.double()
         return result.relu() if s.relu_after else result
@@ -307,7 +306,7 @@ class _Operands:
 
 def _around_us(spec: FusedConvolution, target: Target) -> float:
     """What an elementwise kernel takes for what is around the convolution."""
-    image = 2.0 * spec.batch * spec.height * spec.width * spec.inputs
+    image = 2.0 * spec.batch * prod(spec.space) * spec.inputs
     result = 2.0 * spec.places * spec.results
     total = fused_us(2 * image, 0.0, target) if spec.relu_before else 0.0
     # Products take it in themselves.

@@ -204,7 +204,7 @@ def _substituted(
 def _convolves(graph: Graph) -> bool:
     """Whether there are convolutions that kernels of ours could be."""
     pairs = zip(graph.nodes, graph.types, strict=True)
-    return any(n.operator == "conv2d" and types[0].dtype.is_half for n, types in pairs)
+    return any(n.operator in ("conv2d", "conv3d") and types[0].dtype.is_half for n, types in pairs)
 
 
 def _device(module: GraphModule) -> torch.device:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.triton.convolution_epilogue import EPILOGUE, EPILOGUE_WARPS, emit_epilogue
@@ -46,21 +47,19 @@ def kernel_source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSour
 def packed_weight(
     spec: FusedConvolution, tiles: ConvolutionPlan, weight: torch.Tensor
 ) -> torch.Tensor:
-    """A weight [results, channels of a group, rows, columns] as the kernel reads it: zeros where a
+    """A weight [results, channels of a group, *window] as the kernel reads it: zeros where a
     result of a pack does not read a channel of the pack. The library reads channels last.
     """
     if isinstance(tiles, LibraryConvolution):
-        import torch
-
-        return weight.contiguous(memory_format=torch.channels_last)
+        return weight.contiguous(memory_format=channels_last(spec))
     packs, pack = tiles.packs(spec), tiles.pack
     outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
-    wide = weight.new_zeros(packs, pack, outside, pack, inside, *spec.kernel)
-    each = weight.reshape(packs, pack, outside, inside, *spec.kernel)
+    wide = weight.new_zeros(packs, pack, outside, pack, inside, spec.taps)
+    each = weight.reshape(packs, pack, outside, inside, spec.taps)
     for n in range(pack):
         wide[:, n, :, n] = each[:, n]
-    whole = wide.reshape(packs, pack * outside, pack * inside, *spec.kernel)
-    return whole.permute(0, 3, 4, 2, 1).reshape(tiles.packed_shape(spec)).contiguous()
+    whole = wide.reshape(packs, pack * outside, pack * inside, spec.taps)
+    return whole.permute(0, 3, 2, 1).reshape(tiles.packed_shape(spec)).contiguous()
 
 
 def dense_weight(
@@ -71,8 +70,8 @@ def dense_weight(
         return packed
     packs = tiles.packs(spec)
     inside, outside = tiles.channels(spec)
-    apart = packed.reshape(packs, *spec.kernel, inside, outside).permute(0, 4, 3, 1, 2)
-    return apart.reshape(packs * outside, inside, *spec.kernel)
+    apart = packed.reshape(packs, spec.taps, inside, outside).permute(0, 3, 2, 1)
+    return apart.reshape(packs * outside, inside, *spec.window)
 
 
 def reference(
@@ -84,23 +83,37 @@ def reference(
     residual: torch.Tensor | None,
 ) -> torch.Tensor:
     """What the kernel computes, by torch; in float32 where there is no GPU."""
-    import torch
-
     kind, result = x.dtype, x.float()
     if spec.relu_before:
         result = result.relu()
     weight = dense_weight(spec, tiles, packed).float()
     groups = tiles.packs(spec) if isinstance(tiles, ConvolutionTiles) else spec.groups
-    result = torch.nn.functional.conv2d(
-        result, weight, None, spec.stride, spec.padding, spec.dilation, groups
-    )
+    result = convolved(spec, result, weight, groups)
     if bias is not None:
-        result = result + bias.float()[:, None, None]
+        result = result + bias.float().reshape(-1, *(1,) * len(spec.space))
     if residual is not None:
         result = result + residual.float()
     if spec.relu_after:
         result = result.relu()
-    return result.to(kind).contiguous(memory_format=torch.channels_last)
+    return result.to(kind).contiguous(memory_format=channels_last(spec))
+
+
+def convolved(
+    spec: FusedConvolution, x: torch.Tensor, weight: torch.Tensor, groups: int
+) -> torch.Tensor:
+    """The convolution alone, by torch."""
+    import torch
+
+    functional = torch.nn.functional
+    convolution = functional.conv3d if spec.has_frames else functional.conv2d
+    return convolution(x, weight, None, *spec.sliding, groups)
+
+
+def channels_last(spec: FusedConvolution) -> torch.memory_format:
+    """The memory format of its images."""
+    import torch
+
+    return torch.channels_last_3d if spec.has_frames else torch.channels_last
 
 
 def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
@@ -108,7 +121,7 @@ def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.empty(
-        spec.result_shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+        spec.result_shape, dtype=x.dtype, device=x.device, memory_format=channels_last(spec)
     )
 
 
@@ -167,9 +180,10 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
     if not (plan.is_fused or spec.is_bare):
         launch = source_launcher(epilogue_source(spec), index)
     blocks = epilogue_blocks(spec)
-    places = (spec.stride, spec.padding, spec.dilation, spec.groups)
+    stride, padding, dilation = spec.sliding
+    none, given = [0] * len(stride), (stride, padding, dilation, spec.groups)
 
-    def convolved(
+    def library(
         x: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
@@ -177,11 +191,11 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
     ) -> torch.Tensor:
         found: torch.Tensor
         if not plan.is_fused:
-            found = aten.convolution(x, weight, None, *places[:3], False, [0, 0], spec.groups)
+            found = aten.convolution(x, weight, None, *spec.sliding, False, none, spec.groups)
         elif residual is None:
-            found = aten.cudnn_convolution_relu(x, weight, bias, *places)
+            found = aten.cudnn_convolution_relu(x, weight, bias, *given)
         else:
-            found = aten.cudnn_convolution_add_relu(x, weight, residual, 1.0, bias, *places)
+            found = aten.cudnn_convolution_add_relu(x, weight, residual, 1.0, bias, *given)
         return found
 
     def run(
@@ -192,8 +206,8 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         with _fastest_algorithm() if plan.is_tuned else contextlib.nullcontext():
-            result = convolved(x.relu() if spec.relu_before else x, packed, bias, residual)
-        result = result.contiguous(memory_format=torch.channels_last)
+            result = library(x.relu() if spec.relu_before else x, packed, bias, residual)
+        result = result.contiguous(memory_format=channels_last(spec))
         if launch is not None:
             held, pointers = [], [result.data_ptr()]
             if bias is not None:
@@ -225,12 +239,13 @@ def laid_out(x: torch.Tensor, apart: int, offset: int) -> tuple[torch.Tensor, in
     """An image as the kernel reads it, a copy where it lies otherwise, and the address of the place
     that its first channel is ``offset`` elements behind.
     """
-    samples, channels, high, wide = x.shape
-    wanted = (high * wide * apart, 1, wide * apart, apart)
+    samples, channels, *space = x.shape
+    inner = [prod(space[n + 1 :]) * apart for n in range(len(space))]
+    wanted = (prod(space) * apart, 1, *inner)
     lies = all(n == 1 or s == w for n, s, w in zip(x.shape, x.stride(), wanted, strict=True))
     before = offset * x.element_size()
     if not lies or (x.data_ptr() - before) % POINTER_ALIGNMENT_BYTES:
-        room = x.new_empty(samples, high, wide, apart).permute(0, 3, 1, 2)
+        room = x.new_empty(samples, *space, apart).movedim(-1, 1)
         x = room[:, offset : offset + channels].copy_(x)
     return x, x.data_ptr() - before
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -147,11 +147,12 @@ def _is_sound(found: Convolution) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FusedConvolution:
-    """``relu(conv2d(relu(x), w) + bias + residual)``, with each but the convolution left out where
-    it is not wanted. ``inputs`` and ``results`` are channels, of all groups; ``dtype`` is of all
-    tensors, sums are float32. Places of the image are ``pitch`` elements apart, more than its
-    channels where it is a slice of another one, and its channels begin ``offset`` elements behind a
-    place of that; the same holds for the residual. 0 is what a tensor of its own has.
+    """``relu(conv(relu(x), w) + bias + residual)``, with each but the convolution left out where it
+    is not wanted; along two axes, or along three where it ``has_frames``. ``inputs`` and
+    ``results`` are channels, of all groups; ``dtype`` is of all tensors, sums are float32. Places
+    of the image are ``pitch`` elements apart, more than its channels where it is a slice of another
+    one, and its channels begin ``offset`` elements behind a place of that; the same holds for the
+    residual. 0 is what a tensor of its own has.
     """
 
     batch: int
@@ -173,6 +174,75 @@ class FusedConvolution:
     offset: int = 0
     residual_pitch: int = 0
     residual_offset: int = 0
+    has_frames: bool = False
+    frames: int = 1
+    kernel_frames: int = 1
+    stride_frames: int = 1
+    padding_frames: int = 0
+    dilation_frames: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        image: Sequence[int],
+        weight: Sequence[int],
+        sliding: Sequence[Sequence[int]],
+        groups: int,
+        dtype: str,
+    ) -> FusedConvolution:
+        """A convolution with nothing around it, of the shapes of an image and a weight; ``sliding``
+        are stride, padding and dilation, with a number for each axis.
+        """
+        stride, padding, dilation = ((v[-2], v[-1]) for v in sliding)
+        kernel = (weight[-2], weight[-1])
+        batch, inputs, *_, height, width = image
+        spec = cls(
+            batch, inputs, height, width, weight[0], kernel, stride, padding, dilation, groups,
+            dtype,
+        )  # fmt: skip
+        if len(image) == 4:
+            return spec
+        return replace(
+            spec,
+            has_frames=True,
+            frames=image[2],
+            kernel_frames=weight[2],
+            stride_frames=sliding[0][0],
+            padding_frames=sliding[1][0],
+            dilation_frames=sliding[2][0],
+        )
+
+    @property
+    def taps(self) -> int:
+        """Positions in a window."""
+        return self.kernel_frames * prod(self.kernel)
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """The shape of a window, of as many axes as images have."""
+        return (self.kernel_frames, *self.kernel) if self.has_frames else self.kernel
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """The places of an image by axis."""
+        size = (self.height, self.width)
+        return (self.frames, *size) if self.has_frames else size
+
+    @property
+    def out_space(self) -> tuple[int, ...]:
+        """The places of the result by axis."""
+        size = (self.out_height, self.out_width)
+        return (self.out_frames, *size) if self.has_frames else size
+
+    @property
+    def sliding(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Stride, padding and dilation by axis."""
+        given = (self.stride, self.padding, self.dilation)
+        if not self.has_frames:
+            return given
+        first = (self.stride_frames, self.padding_frames, self.dilation_frames)
+        stride, padding, dilation = ((n, *pair) for n, pair in zip(first, given, strict=True))
+        return stride, padding, dilation
 
     @property
     def apart(self) -> int:
@@ -183,6 +253,12 @@ class FusedConvolution:
     def residual_apart(self) -> int:
         """Elements between a place of the residual and the next one."""
         return self.residual_pitch or self.results
+
+    @property
+    def out_frames(self) -> int:
+        """Frames of the result."""
+        reach = self.dilation_frames * (self.kernel_frames - 1)
+        return (self.frames + 2 * self.padding_frames - reach - 1) // self.stride_frames + 1
 
     @property
     def out_height(self) -> int:
@@ -197,13 +273,13 @@ class FusedConvolution:
     @property
     def places(self) -> int:
         """Places of the result in all samples."""
-        return self.batch * self.out_height * self.out_width
+        return self.batch * prod(self.out_space)
 
     @property
     def is_plain_product(self) -> bool:
         """Whether each place reads the one element at it."""
-        one = (1, 1)
-        return self.kernel == self.stride == one and self.padding == (0, 0)
+        stride, padding, _ = self.sliding
+        return {*self.window, *stride} == {1} and not any(padding)
 
     @property
     def is_bare(self) -> bool:
@@ -211,9 +287,9 @@ class FusedConvolution:
         return not (self.has_bias or self.has_residual or self.relu_after)
 
     @property
-    def result_shape(self) -> tuple[int, int, int, int]:
+    def result_shape(self) -> tuple[int, ...]:
         """The shape of the result, channels second."""
-        return (self.batch, self.results, self.out_height, self.out_width)
+        return (self.batch, self.results, *self.out_space)
 
     def _count(self, size: int, axis: int) -> int:
         reach = self.dilation[axis] * (self.kernel[axis] - 1)
@@ -250,7 +326,7 @@ class ConvolutionTiles:
     def steps(self, spec: FusedConvolution) -> int:
         """Steps of the loop over all pairs."""
         inside, _ = self.channels(spec)
-        return -(-prod(spec.kernel) * inside // self.depth)
+        return -(-spec.taps * inside // self.depth)
 
     def tiles(self, spec: FusedConvolution) -> tuple[int, int]:
         """Tiles of a pack along rows and columns."""
@@ -264,7 +340,7 @@ class ConvolutionTiles:
     def packed_shape(self, spec: FusedConvolution) -> tuple[int, int, int]:
         """The shape of the packed weight."""
         inside, outside = self.channels(spec)
-        return self.packs(spec), prod(spec.kernel) * inside, outside
+        return self.packs(spec), spec.taps * inside, outside
 
 
 @dataclass(frozen=True, slots=True)

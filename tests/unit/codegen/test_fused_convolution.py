@@ -44,6 +44,28 @@ CASES = {
                          relu_before=True, pitch=24, offset=6),
         ConvolutionTiles(16, 16, 16, pack=10),
     ),
+    # Frames: whole taps and parts of them, splits, a slice of channels, a pointwise one.
+    "frames": (
+        FusedConvolution.of((2, 16, 3, 4, 5), (16, 16, 3, 3, 3), ((1, 2, 1), (1, 1, 1), (1, 1, 1)),
+                            1, "f16"),
+        ConvolutionTiles(16, 16, 16, splits=2),
+    ),
+    "frames in parts": (
+        replace(
+            FusedConvolution.of((1, 6, 5, 4, 5), (20, 3, 2, 3, 1),
+                                ((2, 1, 1), (1, 0, 1), (2, 1, 1)), 2, "f16"),
+            has_bias=True, has_residual=True, relu_after=True, relu_before=True, pitch=16, offset=4,
+        ),
+        ConvolutionTiles(32, 16, 16, pack=2),
+    ),
+    "frames one by one": (
+        replace(
+            FusedConvolution.of((1, 16, 4, 3, 3), (24, 16, 1, 1, 1), ((1,) * 3, (0,) * 3, (1,) * 3),
+                                1, "f16"),
+            has_bias=True,
+        ),
+        ConvolutionTiles(16, 32, 16),
+    ),
 }  # fmt: skip
 
 _INTERPRETED = """
@@ -53,31 +75,31 @@ from mirage_py.codegen.triton.fused_convolution import *
 from mirage_py.ugraph.ir.convolution import *
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.cpu import interpreter_service
-from mirage_py.runtime.launch.fused_convolution import laid_out, new_result, packed_weight
+from mirage_py.runtime.launch.fused_convolution import *
 interpreter_service._mend_loop_bounds()
 torch.manual_seed(0)
 
 def drawn(*shape):
     return torch.randint(1, 4, shape).half() * (2 * torch.randint(0, 2, shape) - 1)
 
-def image(spec, high, wide, channels, apart, offset):
-    whole = drawn(spec.batch, high, wide, max(apart, offset + channels)).permute(0, 3, 1, 2)
+def image(spec, space, channels, apart, offset):
+    whole = drawn(spec.batch, *space, max(apart, offset + channels)).movedim(-1, 1)
     return whole, whole[:, offset : offset + channels]
 
 for text in sys.argv[1:]:
     spec, tiles = read_plan(text)
-    held, x = image(spec, spec.height, spec.width, spec.inputs, spec.apart, spec.offset)
-    w = drawn(spec.results, spec.inputs // spec.groups, *spec.kernel)
-    want = torch.nn.functional.conv2d(
-        (x.relu() if spec.relu_before else x).double(), w.double(), None,
-        spec.stride, spec.padding, spec.dilation, spec.groups)
+    held, x = image(spec, spec.space, spec.inputs, spec.apart, spec.offset)
+    w = drawn(spec.results, spec.inputs // spec.groups, *spec.window)
+    image_read = (x.relu() if spec.relu_before else x).double()
+    convolution = torch.nn.functional.conv3d if spec.has_frames else torch.nn.functional.conv2d
+    want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
     given = [held, packed_weight(spec, tiles, w)]
     if spec.has_bias:
         given.append(drawn(spec.results))
-        want = want + given[-1].double()[:, None, None]
+        want = want + given[-1].double().reshape(-1, *(1,) * len(spec.space))
     if spec.has_residual:
         more = (spec.results, spec.residual_apart, spec.residual_offset)
-        held, residual = image(spec, spec.out_height, spec.out_width, *more)
+        held, residual = image(spec, spec.out_space, *more)
         given.append(held)
         want = want + residual.double()
     if spec.relu_after:
@@ -91,6 +113,10 @@ for text in sys.argv[1:]:
     kernel = getattr(load_module(emit_fused_convolution(spec, tiles), NAME), NAME)
     kernel[(tiles.blocks(spec),)](*given)
     assert torch.equal(result, want.half()), text
+    # What the operator computes without a GPU, over the packed weight.
+    bias = given[2] if spec.has_bias else None
+    more = residual if spec.has_residual else None
+    assert torch.equal(reference(spec, tiles, x, given[1], bias, more), want.half()), text
     assert not arrived.any()
 print("done", len(sys.argv) - 1)
 """

@@ -14,7 +14,12 @@ from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_k
 from mirage_py.dynamo.networks.convolution_times import Timed, library_ways
 from mirage_py.search.networks.convolution_tiles import ranked_tiles
 from mirage_py.targets import target
-from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution, LibraryConvolution
+from mirage_py.ugraph.ir.convolution import (
+    ConvolutionPlan,
+    ConvolutionTiles,
+    FusedConvolution,
+    LibraryConvolution,
+)
 
 F = nn.functional
 H200 = target("h200")
@@ -111,6 +116,32 @@ def test_a_bias_that_is_seen_through_views_is_taken_in(image: torch.Tensor) -> N
     torch.testing.assert_close(module(image), model(image), rtol=0.05, atol=0.1)
     left = [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
     assert left == ["mirage_py.fused_convolution.default"]
+
+
+@pytest.mark.parametrize("is_library", [False, True])
+def test_convolutions_along_three_axes_are_taken(is_library: bool) -> None:
+    weight, bias, other = _weights(8, 8, 3, 3, 3), _weights(8), _weights(16, 8, 1, 2, 2)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(F.conv3d(x, weight, bias, padding=1) + x)
+        return F.conv3d(y, other, stride=(2, 1, 2)) + bias.repeat(2)[:, None, None, None]
+
+    video = _weights(2, 8, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
+    module = make_fx(model, tracing_mode="fake", _allow_non_fake_inputs=True)(video)
+    first, last = matches(module, {})
+    assert first.spec.window == (3, 3, 3)
+    assert (first.spec.has_bias, first.spec.has_residual, first.spec.relu_after) == (True,) * 3
+    assert last.spec.sliding[0] == (2, 1, 2)
+    plans: dict[FusedConvolution, ConvolutionPlan] = {
+        m.spec: LibraryConvolution(is_fused=False)
+        if is_library
+        else ranked_tiles(m.spec, H200, 1)[0]
+        for m in (first, last)
+    }
+    assert with_kernels(module, [first, last], plans) == 2
+    want, got = model(video), module(video)
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.25)
+    assert got.stride() == want.stride()
 
 
 def test_a_kernel_of_ours_where_it_pays_else_the_library_s_way() -> None:
