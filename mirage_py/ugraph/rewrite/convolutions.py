@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -118,11 +119,7 @@ def _convolution(
     """The convolution at a node, its right operand and result being read at these indices."""
     left = program.nodes[found.left].access.index
     masks = found.masks
-    if program.nodes[found.left].op == "read":
-        operand = program.nodes[program.nodes[found.left].args[0]]
-        shape = [program.sizes[d] for d in operand.dims]
-    else:
-        shape = list(program.tensors[program.nodes[found.left].access.tensor].shape)
+    shape = _shape_of(program, found.left)
     node = program.nodes[position]
     in_left = dict.fromkeys(d for e in left for d in e.dims())
     in_right = dict.fromkeys(d for e in right for d in e.dims())
@@ -173,6 +170,12 @@ def _convolution(
         return None
     letters = [s or "" for s in spellings]
     first, second = len(left), len(left) + len(right)
+    extents_of = {part: program.sizes[d] for d, part in parts.items()}
+    whole = [(n, size) for n, size in enumerate(shape) if n not in slid]
+    whole += [(first + n, size) for n, size in enumerate(_shape_of(program, found.right))]
+    # Of a slice of the channels the library would take all.
+    if any(prod(extents_of[p] for p in letters[n]) != size for n, size in whole):
+        return None
     return Convolution(
         (tuple(letters[:first]), tuple(letters[first:second]), tuple(letters[second:])),
         program.sizes[next(iter(both))] if both else 1,
@@ -182,6 +185,15 @@ def _convolution(
         tuple(s.dilation for s in steps),
         kind,
     )
+
+
+def _shape_of(program: Program, operand: int) -> Sequence[int]:
+    """The shape of the tensor, or of the value, that an operand reads."""
+    node = program.nodes[operand]
+    if node.op == "load":
+        return program.tensors[node.access.tensor].shape
+    value = program.nodes[node.args[0]] if node.op == "read" else node
+    return [program.sizes[d] for d in value.dims]
 
 
 def _is_more_than_views(

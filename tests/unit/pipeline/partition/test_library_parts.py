@@ -51,6 +51,21 @@ def test_a_convolution_is_one_call(name):
     torch.testing.assert_close(out, want.float(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.conv2d(x[:, :3], w[:, :3]),
+        lambda x, w: torch.conv2d(x, w[:3]),
+        lambda x, w: torch.conv2d(x, w[..., :2]),
+        lambda x, w: torch.conv2d(x[:1], w),
+    ],
+    ids=["channels", "results", "window", "samples"],
+)
+def test_a_part_of_a_tensor_is_no_operand_of_a_call(function):
+    program = lower_masks(trace(function, torch.randn(2, 8, 9, 12), torch.randn(16, 8, 3, 3)))
+    assert library_convolution(program) is None
+
+
 def _wrong(spec, kernel):
     """Off by one in each number that matters; groups swapped with channels."""
     for axis in range(spec.rank):
