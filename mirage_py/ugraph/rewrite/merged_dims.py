@@ -84,6 +84,14 @@ def with_merged_reductions(program: Program) -> Program:
     return program
 
 
+def with_merged_run(program: Program, dims: Sequence[str]) -> Program:
+    """These dimensions as one, the last of them the fastest; the program itself where they are not
+    one run of memory in each tensor that has them, or something tells them apart.
+    """
+    together = len(dims) > 1 and _is_one(program, dims)
+    return _merged(_counted(program, dims), dims) if together else program
+
+
 def _runs(program: Program, reduced: Sequence[str]) -> list[tuple[str, ...]]:
     """Neighbouring axes of a tensor among the reduced dimensions, the most of them first."""
     found: dict[tuple[str, ...], None] = {}
