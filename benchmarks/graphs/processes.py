@@ -78,8 +78,8 @@ def rows_in_processes(
     unfinished is ended, and its part says where it was. ``options`` are those of
     ``measured_candidate``.
     """
-    # Compile workers, Inductor's and ours, share the cores.
-    threads = max(2, 2 * (os.cpu_count() or 1) // workers)
+    # Compile workers, Inductor's and ours, share the cores that this process may use.
+    threads = max(2, 2 * len(os.sched_getaffinity(0)) // workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
     os.environ["MIRAGE_PY_WORKERS"] = str(threads)
     # Checks in float64 beside compilers: threads that wait for each other take a core each.

@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
 from mirage_py.dynamo.networks.operator_times import measurement_for
+from mirage_py.dynamo.networks.product_terms import with_terms
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.networks.aten_emit import emitted_network
@@ -198,6 +199,7 @@ def _substituted(
         missing = f"{evidence.parts - evidence.tested} of {evidence.parts} parts were not tested"
         return Rewriting(module, result, evidence, f"left as it is: {missing}")
     new = emitted_network(network, result.graph, module, constants)
+    with_terms(new, constants)
     return Rewriting(new, result, evidence)
 
 
