@@ -28,6 +28,8 @@ Finding = FieldEvidence | UnsupportedError
 
 # Seconds of this process that what is left has to be worth before others are started.
 _WORTH_S = 4.0
+# After the deadline, in which a family may still be found equal where none was.
+_AT_LAST_S = 10.0
 
 
 def findings(
@@ -43,13 +45,13 @@ def findings(
     """Each family with what the field test says of it, in order.
 
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
-    has been found equal.
+    has been found equal; some seconds later in any case.
     """
     tests = FamilyTests(program, trials=trials, seed=seed, real_sizes=False)
     begun, passed = time.monotonic(), False
     for number, family in enumerate(families):
-        late = deadline is not None and time.monotonic() > deadline
-        if passed and (late or stop()):
+        late_s = 0.0 if deadline is None else time.monotonic() - deadline
+        if (passed and (late_s > 0.0 or stop())) or (number and late_s > _AT_LAST_S):
             return
         left = len(families) - number
         each_s = (time.monotonic() - begun) / max(1, number)

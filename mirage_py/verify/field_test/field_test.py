@@ -22,11 +22,11 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.verify.evaluate.difference import Mismatch, first_difference
 from mirage_py.verify.evaluate.trial import defined, keyed_operators, random_inputs, redrawn
-from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
+from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, peak_elements, program_work
 from mirage_py.verify.field_test.error_bound import error_bound
 from mirage_py.verify.field_test.meanings import FunctionUse, function_use
 from mirage_py.verify.field_test.programs import Comparison, compare_programs, interface_mismatch
-from mirage_py.verify.intervals.real_test import real_test
+from mirage_py.verify.intervals.real_test import MIN_DRAWS, real_test
 from mirage_py.verify.shifts.shift_free import remove_free_shifts, without_infinities
 from mirage_py.verify.shifts.shift_laws import evaluate_shifted
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix
@@ -43,6 +43,9 @@ from mirage_py.verify.sizes.small_sizes import FINE_AXES, instantiate_small, sma
 from mirage_py.verify.sizes.tied_dims import tied_dims
 
 _DRAWS_FOR_BOUND = 12
+# Numbers of a value in all draws of the real test, beyond which it has other sizes: as intervals
+# and residues, with what is made of them on the way, they take a hundred times as many bytes.
+_MANY_NUMBERS = 1 << 21
 _DIFFERENT = Reason(Code.DIFFERENT)
 
 
@@ -133,6 +136,11 @@ def field_test(
         mismatch_here = None if trial else broken_rule(given)
         mismatch_here = mismatch_here or redrawn(small[0], field, seed + trial, _Comparison(*small))
         if trial == trials - 1 and mismatch_here is None:
+            if MIN_DRAWS * peak_elements(small[0]) > _MANY_NUMBERS:
+                # Which dimension is which the trials have shown, and what is a number: here sizes
+                # may repeat, and be any numbers.
+                small = _small(evaluable, ugraph, seed, in_pairs=True)
+                used.append(dict(small[0].sizes))
             real = real_test(*small, seed=seed)
             mismatch_here, structured = real.mismatch, real.compared
         if mismatch_here is not None:
@@ -206,20 +214,23 @@ def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedErr
     return UnsupportedError(what, where=program.name, why=why, repair=repair)
 
 
-def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
+def _small(
+    program: Program, ugraph: UGraph, seed: int, *, in_pairs: bool = False
+) -> tuple[Program, UGraph]:
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
-    small = _small_program(program, ugraph, seed)
+    small = _small_program(program, ugraph, seed, in_pairs=in_pairs)
     return _with_small_ugraph(ugraph, *small, fine_axes=FINE_AXES)
 
 
 def _small_program(
-    program: Program, ugraph: UGraph, seed: int
+    program: Program, ugraph: UGraph, seed: int, *, in_pairs: bool = False
 ) -> tuple[Program, Mapping[str, int], Conditions, Mapping[Place, int]]:
     """The program at sizes that fit both, these, and what conditions and places are there."""
     own = fixed_dims(ugraph.program, ugraph.kernels, but_digits=True)
     fixed = dict.fromkeys((*fixed_dims(program, but_digits=True), *own))
     tied = tied_dims(ugraph.program, ugraph.kernels)
-    extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph), tied=tied)
+    avoid = () if in_pairs else _constants(ugraph)
+    extents = small_extents(program, seed, tuple(fixed), avoid=avoid, tied=tied, in_pairs=in_pairs)
     masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
     conditions = Conditions(masks, program.sizes, extents)
     places = small_places(program, ugraph.kernels, extents, others=(ugraph.program,))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from math import prod
 
 import numpy as np
 
@@ -18,6 +20,10 @@ from mirage_py.verify.sizes.tied_dims import TiedDims
 _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
 # More sizes to choose from than dimensions, so that seeds differ.
 _SPARE = 3
+# Of the points of one value, beyond which dimensions have the smallest sizes that differ: a trial
+# holds several values, as residues of two primes, and each family has its own.
+_MANY_POINTS = 1 << 22
+_LEAST = 2
 # Enough tiles to have a first, a middle and a last one.
 _MAX_TILES = 4
 _UNTIED = TiedDims()
@@ -35,6 +41,7 @@ def small_extents(
     *,
     avoid: Iterable[float] = (),
     tied: TiedDims = _UNTIED,
+    in_pairs: bool = False,
 ) -> dict[str, int]:
     """A size for every dimension, in the program's order.
 
@@ -43,6 +50,8 @@ def small_extents(
     for ``tied`` ones, and different from the kept ones and from the program's constants: a mean
     over 5 points is not a division by 5. A value that is read at other indices has all that they
     reach; where it cannot, all sizes are the program's.
+    Where a value would have millions of points, sizes begin with 2, and where that is not enough,
+    or ``in_pairs``, two dimensions have the same, others for each seed.
     No size, and no product of two or three, is one of the numbers to ``avoid``: those of kernels,
     which may be wrong. Dimensions that a mask compares keep the order of their sizes, so that a
     mask that leaves something of every row still does.
@@ -53,34 +62,60 @@ def small_extents(
         for d, n in digit_sizes(program).items()
         if d not in fixed and not tied.has(d) and n not in avoided
     }
+
+    def points(extents: Mapping[str, int]) -> int:
+        return max((prod(extents[d] for d in n.dims) for n in program.nodes), default=0)
+
     fixed = tied.kept((*fixed, *(d for d in fixed_dims(program) if d not in digits)))
     kept = digits | {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
     first = {d: group[0] for group in tied.groups for d in group}
     free = [d for d in program.dim_names if d not in kept and first.get(d, d) == d]
-    drawn = _distinct(len(free) + _SPARE, taken, avoided, digits.values())
-    order = np.random.default_rng(seed).permutation(len(drawn))
-    chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
     masked = dict.fromkeys(first.get(d, d) for d in _compared(program))
-    compared = [d for d in masked if d in chosen]
-    by_size = sorted(compared, key=lambda d: program.sizes[d])
-    chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
-    chosen = tied.spread(chosen)
-    try:
+
+    def chosen_from(drawn: Sequence[int]) -> dict[str, int]:
+        order = np.random.default_rng(seed).permutation(len(drawn))
+        chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
+        compared = [d for d in masked if d in chosen]
+        by_size = sorted(compared, key=lambda d: program.sizes[d])
+        chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
+        chosen = tied.spread(chosen)
         return covering(program, {d: kept.get(d) or chosen[d] for d in program.dim_names})
+
+    others = (taken, avoided, digits.values())
+
+    def least(number: int) -> list[int]:
+        return _distinct(number, chain((_LEAST,), _candidates()), *others)
+
+    half = [*least(-(-len(free) // 2)), *least(-(-len(free) // 2))][: len(free)]
+    if in_pairs:
+        with contextlib.suppress(InputError):
+            return chosen_from(half)
+    try:
+        found = chosen_from(_distinct(len(free) + _SPARE, _candidates(), *others))
     except InputError:  # small ones reach beyond a size that cannot change
         return dict(program.sizes)
+    with contextlib.suppress(InputError):
+        if points(found) > _MANY_POINTS:
+            found = min(found, chosen_from(least(len(free))), key=points)
+        if points(found) > _MANY_POINTS >= points(paired := chosen_from(half)):
+            found = paired
+    return found
 
 
 def _distinct(
-    number: int, taken: Sequence[float], avoid: Mapping[float, None], others: Iterable[int]
+    number: int,
+    candidates: Iterable[int],
+    taken: Sequence[float],
+    avoid: Mapping[float, None],
+    others: Iterable[int],
 ) -> list[int]:
-    """So many sizes that are not taken; neither they nor products of them and ``others`` are to be
-    avoided.
+    """So many of the ``candidates`` that are not taken; neither they nor products of them and
+    ``others`` are to be avoided.
     """
     others = tuple(others)
     drawn: list[int] = []
-    for e in _candidates():
+    for e in candidates:
         if len(drawn) == number:
             break
         factors = (1, *others, *drawn)

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 import samples
+import torch
 from naive import naive_plan
 
+import mirage_py
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
 from mirage_py.search.enumerate.search import SearchLimits, search
@@ -14,7 +16,11 @@ from mirage_py.targets import H200
 from mirage_py.ugraph.field import FIELDS
 from mirage_py.ugraph.ir.renaming import rename_dims
 from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.verify.evaluate.work import peak_elements
+from mirage_py.verify.field_test import field_test as field_test_module
 from mirage_py.verify.field_test.field_test import field_test
+from mirage_py.verify.intervals.real_test import MIN_DRAWS
+from mirage_py.verify.sizes.flat_axes import with_flat_axes
 from mirage_py.verify.sizes.shrink import shrink_ugraph
 
 
@@ -142,3 +148,14 @@ def test_too_many_dimensions_are_named_as_the_reason():
     with pytest.raises(UnsupportedError, match="operations") as caught:
         field_test(program, plan.family, seed=0)
     assert "each of its 12 dimensions" in str(caught.value)
+
+
+def test_structured_inputs_of_many_dimensions_are_no_larger_than_those_of_few():
+    """As intervals, in 24 draws, the values of a pool in three dimensions took gigabytes."""
+    images = torch.empty(4, 8, 20, 20, 20)
+    traced = mirage_py.trace(lambda x: torch.nn.functional.max_pool3d(x, 3, 2, 1, 3), images)
+    program = with_flat_axes(traced, UGraph(traced, ()))[0]
+    small = field_test_module._small_program(program, UGraph(program, ()), 0)[0]
+    assert MIN_DRAWS * peak_elements(small) > field_test_module._MANY_NUMBERS
+    few = field_test_module._small_program(program, UGraph(program, ()), 0, in_pairs=True)[0]
+    assert MIN_DRAWS * peak_elements(few) <= field_test_module._MANY_NUMBERS
