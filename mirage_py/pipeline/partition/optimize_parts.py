@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from mirage_py.errors import VerificationError
 from mirage_py.pipeline.partition.alike_parts import alike, renamed
 from mirage_py.pipeline.partition.compose import own_dims
 from mirage_py.pipeline.partition.composites import composites_of, picked_in, predicted_us
+from mirage_py.pipeline.partition.joined_composites import Composite, joined_composites
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
 from mirage_py.pipeline.partition.part_choice import Chosen, RankPart, choose, not_searched
@@ -29,6 +31,11 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
+
+# Of the time that is left, what the search for convolutions as matmuls of ours may take.
+_OF_JOINED = 0.3
+# Composites with them that are predicted so many times slower than others are not raced.
+_NEAR = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +83,52 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     lacking = [n for n, c in enumerate(chosen) if not c.picked]
     if lacking:
         notes += _about_holes(whole, chosen, lacking)
-    found = composites_of(whole, chosen, measure=job.measure)
+    with_calls = composites_of(whole, chosen, measure=job.measure)
+    found = [Composite(p, whole, chosen, predicted_us(whole, chosen, p)) for p in with_calls]
+    found = _with_joined(found, whole, chosen, rank, job, deadline)
     if lacking and not found:
         why_not = reason(Code.NO_PLAN_OF_A_PART, whole.parts[lacking[0]].name)
         notes.insert(1, f"the original program is the result: {why_not}")
     composites = []
     faults: dict[UGraph, str] = {}
     for composite in found:
-        blocks = composite.ugraph.in_blocks
+        blocks = composite.plan.ugraph.in_blocks
         if blocks not in faults:
             faults[blocks] = _fault(whole, blocks, job.request.seed)
             if faults[blocks]:
-                refused = f"the parts together ({composite.backend}) were refused"
+                refused = f"the parts together ({composite.plan.backend}) were refused"
                 notes.append(f"{refused}: {faults[blocks]}")
         composites += [] if faults[blocks] else [composite]
     if composites:
         words = "each part was compared with its own program; together they are the program by"
         notes.append(f"verified part by part: {words} the way it was cut")
-    if any(own_dims(whole, composite) for composite in composites):
+    if any(own_dims(whole, composite.plan) for composite in composites):
         notes.append("parts split dimensions: the composite is not testable at other sizes")
     finish = _measured if job.measure and not job.request.should_stop() else _modelled
     result = finish(program, whole, chosen, composites, tuple(notes), job, deadline)
     return result if result.why_not.code is Code.HOST_BOUND else replace(result, why_not=why_not)
+
+
+def _with_joined(
+    found: Sequence[Composite],
+    whole: Partition,
+    chosen: Sequence[Chosen],
+    rank: RankPart,
+    job: PartJob,
+    deadline: float | None,
+) -> list[Composite]:
+    """The composites with those whose convolutions are matmuls of ours, the likeliest first. Of
+    these none that the model finds much slower.
+    """
+    if job.request.should_stop():
+        return list(found)
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    budget = None if left is None else _OF_JOINED * left
+    request = job.of_part(whole, 0, budget)
+    joined = joined_composites(whole, chosen, rank, request, job.target, measure=job.measure)
+    best_us = min((c.time_us for c in found), default=inf)
+    near = [c for c in joined if c.time_us <= _NEAR * best_us]
+    return sorted([*found, *near], key=lambda c: c.time_us)
 
 
 def _fault(whole: Partition, ugraph: UGraph, seed: int) -> str:
@@ -157,7 +188,7 @@ def _modelled(
     program: Program,
     whole: Partition,
     chosen: Sequence[Chosen],
-    composites: Sequence[Plan],
+    composites: Sequence[Composite],
     notes: tuple[str, ...],
     job: PartJob,
     deadline: float | None,
@@ -167,8 +198,7 @@ def _modelled(
     best = baseline = Timing(baseline_model.NAME, baseline_us, "model")
     composite = composites[0] if composites else None
     if composite is not None:
-        time_us = predicted_us(whole, chosen, composite)
-        best = Timing(_name(composite), time_us, "model")
+        best = Timing(_name(composite.plan), composite.time_us, "model")
         notes = (*notes, "no GPU was used: times are predictions of the cost model")
     result = _result(program, whole, chosen, composite, job, baseline, best)
     return replace(result, notes=notes, interrupted=job.request.should_stop())
@@ -178,7 +208,7 @@ def _measured(
     program: Program,
     whole: Partition,
     chosen: Sequence[Chosen],
-    composites: Sequence[Plan],
+    composites: Sequence[Composite],
     notes: tuple[str, ...],
     job: PartJob,
     deadline: float | None,
@@ -189,7 +219,7 @@ def _measured(
 
     report = tune(
         program,
-        composites,
+        [c.plan for c in composites],
         compiling(program, job.request.baselines, job.request.effort),
         target=job.target,
         seed=job.request.seed,
@@ -205,7 +235,7 @@ def _measured(
         program,
         whole,
         chosen,
-        report.best.plan,
+        next((c for c in composites if c.plan == report.best.plan), None),
         job,
         Timing(report.baseline.name, report.baseline.time_us, "measured"),
         Timing(report.best.name, report.best.time_us, "measured"),
@@ -245,12 +275,15 @@ def _result(
     program: Program,
     whole: Partition,
     chosen: Sequence[Chosen],
-    plan: Plan | None,
+    composite: Composite | None,
     job: PartJob,
     baseline: Timing,
     best: Timing,
 ) -> Result:
-    kept = [c.result for c in chosen if c.result is not None]
+    plan = composite.plan if composite else None
+    own = composite.chosen if composite else ()
+    every = dict.fromkeys(id(c) for c in (*chosen, *own))
+    kept = [c.result for c in (*chosen, *own) if every.pop(id(c), 0) is None and c.result]
     floor_us = lower_bound_us(whole.program, job.target)
     return Result(
         program=program,
@@ -259,16 +292,16 @@ def _result(
         baseline=baseline,
         best=best,
         plan=plan,
-        evidence=joint_evidence(_evidence(whole, chosen, plan)) if plan else None,
+        evidence=joint_evidence(_evidence(composite)) if composite else None,
         search=joint_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
         families=tuple(family for r in kept for family in r.families),
         candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
     )
 
 
-def _evidence(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> list[Evidence]:
+def _evidence(composite: Composite) -> list[Evidence]:
     """That of the plan of each part that is not PyTorch's."""
-    picked = picked_in(whole, chosen, plan)
+    picked = picked_in(composite.whole, composite.chosen, composite.plan)
     return [p.evidence for p in picked if p is not None and p.evidence is not None]
 
 
