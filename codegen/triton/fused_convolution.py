@@ -234,4 +234,6 @@ def _emit_result(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles)
     if spec.relu_after:
         # As torch's: what is not a number stays so.
         w.line("result = tl.where(result < 0, 0.0, result)")
+    if spec.gelu_after:
+        w.line(f"result = 0.5 * result * (1.0 + tl.erf(result * {2**-0.5}))")
     w.line(f"tl.store(y + target, result.to({_TRITON_TYPES[spec.dtype]}), mask=is_in)")

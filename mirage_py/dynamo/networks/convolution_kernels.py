@@ -27,12 +27,14 @@ _VIEWS = (
     _aten.transpose.int, _aten.t.default,
 )  # fmt: skip
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-_TYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+TYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 @dataclass(frozen=True)
 class Match:
-    """A convolution that could be a kernel: ``last`` is the node that its result replaces."""
+    """A convolution that could be a kernel: ``last`` is the node that its result replaces. Of a
+    product of matrices (``is_rows``) the rows of image and residual are places along one axis.
+    """
 
     spec: FusedConvolution
     image: Node
@@ -40,13 +42,14 @@ class Match:
     bias: torch.Tensor | None
     residual: Node | None
     last: Node
+    is_rows: bool = False
 
 
 def matches(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> list[Match]:
     """What could be kernels, no node in two of them; ``constants`` are the placeholders' tensors
     that are weights. Relus and terms are moved to where kernels take them.
     """
-    known = _Constants(module, constants)
+    known = Constants(module, constants)
     _move_relus(module)
     _flatten_splits(module)
     _move_splits(module, known)
@@ -78,15 +81,17 @@ def with_kernels(
             continue
         packed = packed_weight(match.spec, chosen, match.weight)
         with module.graph.inserting_before(match.last):
-            weight = _held(module, f"packed_weight{count}", packed)
+            weight = held(module, f"packed_weight{count}", packed)
             bias = None
             if match.bias is not None:
-                bias = _held(module, f"kernel_bias{count}", match.bias)
-            image = replaced.get(match.image, match.image)
-            residual = match.residual
-            residual = None if residual is None else replaced.get(residual, residual)
+                bias = held(module, f"kernel_bias{count}", match.bias)
+            given = [
+                None if n is None else _as_image(module.graph, replaced.get(n, n), match)
+                for n in (match.image, match.residual)
+            ]
             text = plan_text(match.spec, chosen)
-            new = module.graph.call_function(target, (image, weight, bias, residual, text))
+            new = module.graph.call_function(target, (given[0], weight, bias, given[1], text))
+            new = _as_rows(module.graph, new, match)
         new.meta["val"] = match.last.meta["val"]
         match.last.replace_all_uses_with(new)
         replaced[match.last] = new
@@ -96,14 +101,32 @@ def with_kernels(
     return count
 
 
-def _held(module: GraphModule, name: str, tensor: torch.Tensor) -> Node:
+def _as_image(graph: torch.fx.Graph, node: Node, match: Match) -> Node:
+    """Rows of a matrix as places along the first axis of an image, channels last."""
+    if not match.is_rows:
+        return node
+    value = node.meta["val"]
+    shape = [1, match.spec.height, 1, value.shape[-1]]
+    wide = graph.call_function(_aten.view.default, (node, shape))
+    return graph.call_function(_aten.permute.default, (wide, [0, 3, 1, 2]))
+
+
+def _as_rows(graph: torch.fx.Graph, node: Node, match: Match) -> Node:
+    if not match.is_rows:
+        return node
+    last = graph.call_function(_aten.permute.default, (node, [0, 2, 3, 1]))
+    return graph.call_function(_aten.view.default, (last, list(match.last.meta["val"].shape)))
+
+
+def held(module: GraphModule, name: str, tensor: torch.Tensor) -> Node:
+    """A tensor as a buffer of the module, read where nodes are inserted."""
     while hasattr(module, name):
         name += "_"
     module.register_buffer(name, tensor)
     return module.graph.get_attr(name)
 
 
-class _Constants:
+class Constants:
     """Tensors of a graph that do not change."""
 
     def __init__(self, module: GraphModule, given: Mapping[str, torch.Tensor]) -> None:
@@ -201,7 +224,7 @@ def _flatten_splits(module: GraphModule) -> None:
         module.graph.erase_node(piece)
 
 
-def _move_splits(module: GraphModule, known: _Constants) -> None:
+def _move_splits(module: GraphModule, known: Constants) -> None:
     """What is done to each piece of a convolution's channels is done to all, before the split."""
     target = _aten.split_with_sizes.default
     split: Any
@@ -219,7 +242,7 @@ def _move_splits(module: GraphModule, known: _Constants) -> None:
 
 
 def _move_terms(
-    module: GraphModule, known: _Constants, whole: Node, split: Node, pieces: Sequence[Node]
+    module: GraphModule, known: Constants, whole: Node, split: Node, pieces: Sequence[Node]
 ) -> None:
     sums = [_only_user(piece) for piece in pieces]
     terms = [
@@ -236,9 +259,9 @@ def _move_terms(
     with graph.inserting_before(split):
         term = torch.cat([t for t in terms if t is not None])
         term = term.reshape(-1, *(1,) * (whole.meta["val"].dim() - 2))
-        held = _held(module, f"terms_{split.name}", term)
-        held.meta["val"] = term
-        new = graph.call_function(_aten.add.Tensor, (whole, held))
+        terms_node = held(module, f"terms_{split.name}", term)
+        terms_node.meta["val"] = term
+        new = graph.call_function(_aten.add.Tensor, (whole, terms_node))
         new.meta["val"] = whole.meta["val"]
         if all_relus:
             new = graph.call_function(_aten.relu.default, (new,))
@@ -250,13 +273,13 @@ def _move_terms(
     graph.eliminate_dead_code()
 
 
-def _match(node: Node, known: _Constants, taken: set[Node]) -> Match | None:
+def _match(node: Node, known: Constants, taken: set[Node]) -> Match | None:
     arguments: tuple[Any, ...] = node.args
     image, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
     assert isinstance(image, Node)
     w, b = known.of(weight), known.of(bias)
     x, y = image.meta["val"], node.meta["val"]
-    is_taken = w is not None and not transposed and x.dim() in _FORMATS and x.dtype in _TYPES
+    is_taken = w is not None and not transposed and x.dim() in _FORMATS and x.dtype in TYPES
     if not is_taken or (bias is not None and b is None) or w.dtype != x.dtype:  # type: ignore[union-attr]
         return None
     assert w is not None
@@ -291,7 +314,7 @@ def _match(node: Node, known: _Constants, taken: set[Node]) -> Match | None:
         return None
     residual_lies = (0, 0) if residual is None else _lies(residual.meta["val"]) or (0, 0)
     sliding = [_by_axis(values, x.dim() - 2) for values in (stride, padding, dilation)]
-    bare = FusedConvolution.of(tuple(x.shape), tuple(w.shape), sliding, groups, _TYPES[x.dtype])
+    bare = FusedConvolution.of(tuple(x.shape), tuple(w.shape), sliding, groups, TYPES[x.dtype])
     spec = replace(
         bare,
         relu_before=before,

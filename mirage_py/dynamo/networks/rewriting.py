@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
 from mirage_py.dynamo.networks.operator_times import measurement_for
+from mirage_py.dynamo.networks.product_kernels import product_matches
 from mirage_py.dynamo.networks.product_terms import with_terms
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.errors import UnsupportedError
@@ -143,19 +144,26 @@ def _kernels(
     target: Target,
     device: torch.device,
 ) -> tuple[str, ...]:
-    """Kernels of ours in the place of convolutions where these are faster on this GPU."""
+    """Kernels of ours in the place of convolutions and products where these are faster on this
+    GPU.
+    """
     from mirage_py.dynamo.networks.convolution_times import convolution_times
 
     places = matches(module, constants)
-    times = convolution_times([m.spec for m in places], target, device)
+    products = product_matches(module, constants)
+    every = [*places, *products]
+    times = convolution_times([m.spec for m in every], target, device)
     chosen = {s: t.plan for s, t in times.items() if t.plan is not None}
-    if not with_kernels(module, places, chosen):
+    if not with_kernels(module, every, chosen):
         return ()
-    ours = [times[m.spec] for m in places if times[m.spec].pays]
+    lines = []
+    for name, found in (("convolutions", places), ("products", products)):
+        ours = [times[m.spec] for m in found if times[m.spec].pays]
+        all_us = f"{sum(t.us for t in ours):.0f} us, {sum(t.library_us for t in ours):.0f}"
+        what = f"{len(ours)} of {len(found)} {name} are kernels of ours with what is around them"
+        if found:
+            lines.append(f"{what}: {all_us} us by the library, each timed alone")
     theirs = [t.plan for t in (times[m.spec] for m in places) if not t.pays]
-    all_us = f"{sum(t.us for t in ours):.0f} us, {sum(t.library_us for t in ours):.0f}"
-    what = f"{len(ours)} of {len(places)} convolutions are kernels of ours with what is around them"
-    lines = [f"{what}: {all_us} us by the library, each timed alone"]
     counts = Counter(p.is_fused for p in theirs if isinstance(p, LibraryConvolution))
     for is_fused, count in sorted(counts.items()):
         with_it = "with" if is_fused else "with one elementwise kernel for"

@@ -95,6 +95,10 @@ def reference(
         result = result + residual.float()
     if spec.relu_after:
         result = result.relu()
+    if spec.gelu_after:
+        import torch
+
+        result = torch.nn.functional.gelu(result)
     return result.to(kind).contiguous(memory_format=channels_last(spec))
 
 

@@ -148,11 +148,11 @@ def _is_sound(found: Convolution) -> bool:
 @dataclass(frozen=True, slots=True)
 class FusedConvolution:
     """``relu(conv(relu(x), w) + bias + residual)``, with each but the convolution left out where it
-    is not wanted; along two axes, or along three where it ``has_frames``. ``inputs`` and
-    ``results`` are channels, of all groups; ``dtype`` is of all tensors, sums are float32. Places
-    of the image are ``pitch`` elements apart, more than its channels where it is a slice of another
-    one, and its channels begin ``offset`` elements behind a place of that; the same holds for the
-    residual. 0 is what a tensor of its own has.
+    is not wanted, or a GELU (by erf) in the place of the last relu; along two axes, or along three
+    where it ``has_frames``. ``inputs`` and ``results`` are channels, of all groups; ``dtype`` is of
+    all tensors, sums are float32. Places of the image are ``pitch`` elements apart, more than its
+    channels where it is a slice of another one, and its channels begin ``offset`` elements behind a
+    place of that; the same holds for the residual. 0 is what a tensor of its own has.
     """
 
     batch: int
@@ -180,6 +180,7 @@ class FusedConvolution:
     stride_frames: int = 1
     padding_frames: int = 0
     dilation_frames: int = 1
+    gelu_after: bool = False
 
     @classmethod
     def of(
@@ -284,7 +285,13 @@ class FusedConvolution:
     @property
     def is_bare(self) -> bool:
         """Whether nothing follows the convolution."""
-        return not (self.has_bias or self.has_residual or self.relu_after)
+        around = (self.has_bias, self.has_residual, self.relu_after, self.gelu_after)
+        return not any(around)
+
+    @property
+    def is_matmul(self) -> bool:
+        """Whether it is a product of a matrix, whose rows are its places along one axis."""
+        return self.is_plain_product and self.groups == self.batch == self.width == 1
 
     @property
     def result_shape(self) -> tuple[int, ...]:
