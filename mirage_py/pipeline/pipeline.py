@@ -22,6 +22,7 @@ from mirage_py.arguments import check_type, path_of
 from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
 from mirage_py.errors import UnsupportedError
+from mirage_py.pipeline.joined.joined_composites import joined_composites
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.memory_formats import channels_last
 from mirage_py.pipeline.partition.optimize_parts import (
@@ -227,14 +228,18 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         request = replace(request, budget=USUAL_S[request.effort] * parts)
     if whole is not None:
         request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
-        return optimize_parts(program, whole, ranked, PartJob(target, measure, request))
+        return optimize_parts(
+            program, whole, ranked, PartJob(target, measure, request, joined_composites)
+        )
     time_budget = TimeBudget(request.budget, started, is_usual)
     ranking = ranked(program, target, request)
     later = _cut_after_all(ranking)
     if later is not None:
         request.trace(lambda: stages.parts_stage(later.program, later.parts, later.reason))
         left = replace(request, budget=time_budget.left())
-        return optimize_parts(program, later, ranked, PartJob(target, measure, left))
+        return optimize_parts(
+            program, later, ranked, PartJob(target, measure, left, joined_composites)
+        )
     if measure and not request.should_stop():
         return ranking.measured(time_budget.measured_by())
     return ranking.modelled(time_budget.end)

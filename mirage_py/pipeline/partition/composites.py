@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked
@@ -13,6 +14,16 @@ from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 # A part is PyTorch's where that takes so much less than the part's own kernels.
 _FASTER = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A plan of the whole program, the parts that it is made of, and their plans."""
+
+    plan: Plan
+    whole: Partition
+    chosen: Sequence[Chosen]
+    time_us: float
 
 
 def composites_of(whole: Partition, chosen: Sequence[Chosen], *, measure: bool) -> tuple[Plan, ...]:

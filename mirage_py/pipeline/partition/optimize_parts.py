@@ -6,12 +6,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Protocol
 
 from mirage_py.errors import VerificationError
 from mirage_py.pipeline.partition.alike_parts import alike, renamed
 from mirage_py.pipeline.partition.compose import own_dims
-from mirage_py.pipeline.partition.composites import composites_of, picked_in, predicted_us
-from mirage_py.pipeline.partition.joined_composites import Composite, joined_composites
+from mirage_py.pipeline.partition.composites import (
+    Composite,
+    composites_of,
+    picked_in,
+    predicted_us,
+)
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
 from mirage_py.pipeline.partition.part_choice import Chosen, RankPart, choose, not_searched
@@ -38,17 +43,34 @@ _OF_JOINED = 0.3
 _NEAR = 1.4
 
 
+class MoreComposites(Protocol):
+    """Composites of other parts than those of a partition, which have the plans ``chosen``."""
+
+    def __call__(
+        self,
+        whole: Partition,
+        chosen: Sequence[Chosen],
+        rank: RankPart,
+        request: Request,
+        target: Target,
+        *,
+        measure: bool,
+    ) -> list[Composite]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PartJob:
     """How the parts of a program are optimised: as a whole program would be.
 
     With ``measure`` there is a GPU, which times each part's plans and the composite beside the
-    baselines of the whole program. The budget is for all parts and the composite.
+    baselines of the whole program. The budget is for all parts and the composite. ``more`` gives
+    composites of other parts, which are raced beside those of the partition.
     """
 
     target: Target
     measure: bool
     request: Request
+    more: MoreComposites | None = None
 
     def of_part(self, whole: Partition, number: int, budget: float | None = None) -> Request:
         """The request for one part, with its share of the budget and a journal of its own."""
@@ -120,12 +142,12 @@ def _with_joined(
     """The composites with those whose convolutions are matmuls of ours, the likeliest first. Of
     these none that the model finds much slower.
     """
-    if job.request.should_stop():
+    if job.more is None or job.request.should_stop():
         return list(found)
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     budget = None if left is None else _OF_JOINED * left
     request = job.of_part(whole, 0, budget)
-    joined = joined_composites(whole, chosen, rank, request, job.target, measure=job.measure)
+    joined = job.more(whole, chosen, rank, request, job.target, measure=job.measure)
     best_us = min((c.time_us for c in found), default=inf)
     near = [c for c in joined if c.time_us <= _NEAR * best_us]
     return sorted([*found, *near], key=lambda c: c.time_us)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.partition.compose import compose
-from mirage_py.pipeline.partition.joined_convolutions import joined_convolutions
+from mirage_py.pipeline.partition.composites import Composite
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked, RankPart, choose
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.request import Request
@@ -23,16 +24,6 @@ from mirage_py.ugraph.ir.program import Program
 _TILINGS = 3
 # A convolution fills the GPU without split sums, which take long to be verified.
 _LIMITS = SearchLimits(max_kernels=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Composite:
-    """A plan of the whole program, the parts that it is made of, and their plans."""
-
-    plan: Plan
-    whole: Partition
-    chosen: Sequence[Chosen]
-    time_us: float
 
 
 def joined_composites(

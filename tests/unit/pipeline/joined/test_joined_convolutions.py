@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.frontend.torch.trace import trace
+from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.partition import memory_formats
-from mirage_py.pipeline.partition.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.pipeline import partition_of, rank_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.search.enumerate.search import SearchLimits

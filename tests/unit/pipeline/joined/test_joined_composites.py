@@ -1,0 +1,59 @@
+"""Composites whose convolutions are matmuls of ours: several tilings, and each is the program."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.trace import trace
+from mirage_py.pipeline.joined.joined_composites import joined_composites
+from mirage_py.pipeline.partition import memory_formats
+from mirage_py.pipeline.partition.composites import picked_in
+from mirage_py.pipeline.partition.part_choice import Chosen
+from mirage_py.pipeline.pipeline import partition_of, rank_plans
+from mirage_py.pipeline.selection.request import Request
+from mirage_py.targets import target
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.ugraph import LibraryCall
+
+
+def _program():
+    torch.manual_seed(0)
+    shapes = (2, 8, 6, 7), (16, 8, 3, 3), (16,)
+    inputs = [torch.randn(shape, dtype=torch.bfloat16) for shape in shapes]
+    return trace(lambda x, w, b: F.conv2d(x, w, b, padding=1).relu() + 1.0, *inputs), inputs
+
+
+def _composites(program, monkeypatch, rank=rank_plans):
+    monkeypatch.setattr(memory_formats, "_LEAST_FLOPS", 0.0)
+    whole = partition_of(program)
+    chosen = [Chosen(None) for _ in whole.parts]
+    request = Request("h200", "triton")
+    return joined_composites(whole, chosen, rank, request, target("h200"), measure=True)
+
+
+def test_each_is_the_program_with_other_tiles_and_without_a_library_call(monkeypatch):
+    program, inputs = _program()
+    found = _composites(program, monkeypatch)
+    assert len({c.plan.ugraph for c in found}) == len(found) == 3
+    assert [c.time_us for c in found] == sorted(c.time_us for c in found)
+    data = {t.name: x.double().numpy() for t, x in zip(program.inputs, inputs, strict=True)}
+    (want,) = evaluate_program(program, data, FloatMeaning()).values()
+    for composite in found:
+        ugraph = composite.plan.ugraph
+        assert not any(isinstance(k, LibraryCall) for k in ugraph.kernels)
+        assert all(
+            p and p.evidence for p in picked_in(composite.whole, composite.chosen, composite.plan)
+        )
+        (got,) = evaluate_ugraph(ugraph, data, FloatMeaning()).values()
+        np.testing.assert_allclose(got, want, atol=1e-9)
+
+
+def test_there_is_none_where_a_part_has_no_plan(monkeypatch):
+    def refusing(program, *_):
+        raise UnsupportedError("not to be searched", where=program.name)
+
+    assert _composites(_program()[0], monkeypatch, rank=refusing) == []
