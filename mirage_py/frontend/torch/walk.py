@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.frontend.torch.capture.recurrences import RECURRENT
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
 from mirage_py.frontend.torch.lower.lowering import Lowering
-from mirage_py.frontend.torch.lower.refusals import refusal
+from mirage_py.frontend.torch.lower.refusals import base_name, refusal
 from mirage_py.reasons import Code
 from mirage_py.ugraph.building.views import NamedArray
 
@@ -29,9 +30,12 @@ def lower(
     the inputs and gets the rest.
     """
     needed = dict.fromkeys(graph.nodes) if wanted is None else _needed(wanted)
-    for node in graph.nodes:
-        if node.op in ("placeholder", "output") or node not in needed:
-            continue
+    computed = [n for n in graph.nodes if n.op not in ("placeholder", "output") and n in needed]
+    # A graph with a layer that is too long is as it was traced: nothing else is what is wrong.
+    too_long = next((n for n in computed if base_name(str(n.target)) in RECURRENT), None)
+    if too_long is not None:
+        raise _unknown(lowering, too_long)
+    for node in computed:
         lowering.node = node
         args = torch.fx.map_arg(node.args, arrays.__getitem__)
         kwargs = {
@@ -54,16 +58,20 @@ def _needed(wanted: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, None]:
     return found
 
 
+def _unknown(lowering: Lowering, node: torch.fx.Node) -> UnsupportedError:
+    lowering.node = node
+    reason = refusal(str(node.target))
+    what = f"torch operator {node.target} is not supported"
+    return lowering.refuse(what, why=reason.why, repair=reason.repair)
+
+
 def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:
     operator = str(node.target)
     if operator == "<built-in function getitem>":
         return _part(lowering, node, args[0], args[1])
     row = HANDLERS.get(operator)
     if row is None:
-        reason = refusal(operator)
-        raise lowering.refuse(
-            f"torch operator {operator} is not supported", why=reason.why, repair=reason.repair
-        )
+        raise _unknown(lowering, node)
     _check_extents(lowering, node)
     if row.family in ("contractions", "convolutions"):
         _check_kinds(lowering, node)

@@ -23,7 +23,13 @@ from torch.utils import _pytree as pytree
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.held_tensors import HeldTensors, WritesToHeldError
-from mirage_py.frontend.torch.capture.recurrences import stays_whole
+from mirage_py.frontend.torch.capture.recurrences import (
+    REPAIR,
+    TOO_LONG,
+    RecurrentLayers,
+    TooManyStepsError,
+    stays_whole,
+)
 from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
 from mirage_py.frontend.torch.capture.scalar_positions import ScalarPositions
 from mirage_py.frontend.torch.capture.written_regions import Steps, root_of
@@ -105,6 +111,7 @@ class _Flat(torch.nn.Module):
                 HeldTensors(self._held, tensors[count:]) as held,
                 source.SourceRecorder(),
                 ScalarPositions(),
+                RecurrentLayers(),
                 RunningStatistics() as statistics,
             ):
                 result = self._call(*tensors[:count])
@@ -163,10 +170,11 @@ def _exported(
     program = torch.export.export(_Flat(call, returned, held), tuple(given), strict=False)
     if _is_plain(program.graph, keep):
         return program
-    whole = stays_whole(program.graph)
+    # What stays whole is refused, and torch would run its steps again for each pass of its own.
+    if any(map(stays_whole(program.graph), (str(node.target) for node in program.graph.nodes))):
+        return program
     # A copy: torch takes the table apart while it works.
-    table = {op: rule for op, rule in _decompositions(keep).items() if not whole(str(op))}
-    functional: torch.export.ExportedProgram = program.run_decompositions(table)
+    functional: torch.export.ExportedProgram = program.run_decompositions({**_decompositions(keep)})
     return functional
 
 
@@ -303,6 +311,13 @@ def _not_traced(error: BaseException, where: str) -> UnsupportedError:
     kind = type(error).__name__
     text = str(error).strip().splitlines()
     first = text[0] if text else kind
+    if isinstance(error, TooManyStepsError):
+        return UnsupportedError(
+            f"torch operator {error.operator} is not supported{_quoted(line)}",
+            where=str(line or where),
+            why=TOO_LONG,
+            repair=REPAIR,
+        )
     if "DataDependent" in kind or "data-dependent" in str(error):
         return UnsupportedError(
             f"what happens next depends on the values of a tensor{_quoted(line)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mirage_py.frontend.torch.capture.recurrences import RECURRENT
+from mirage_py.frontend.torch.capture.recurrences import RECURRENT, REPAIR, TOO_LONG
 
 
 class Refusal(NamedTuple):
@@ -58,10 +58,7 @@ _TRAINS = Refusal(
     "batch statistics are state that the function changes",
     "call the module in eval mode, or fold its scale and shift into the weights",
 )
-_RECURRENT = Refusal(
-    "its steps, one after the other, are too many to be written out",
-    "leave the layer to torch, outside the function",
-)
+_RECURRENT = Refusal(TOO_LONG, REPAIR)
 _RESAMPLES = Refusal(
     "its positions are between elements, found from rounded quotients",
     "use mode='nearest' with a whole scale factor, or leave this step to torch",

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch import HANDLERS, trace
@@ -190,6 +191,24 @@ def test_names_the_line_the_reason_and_the_repair(fn, capfd):
     assert fn not in OPERATORS or f"torch operator aten.{OPERATORS[fn]}." in str(error)
     # The error says it all: nothing of torch's own reports reaches the terminal.
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_layer_of_many_steps_is_refused_as_soon_as_it_is_seen(monkeypatch: pytest.MonkeyPatch):
+    """Of 512 steps in 6 layers a trace took a minute: torch runs them in each of its passes."""
+    steps: list[object] = []
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            steps.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def decomposed(*_: object) -> None:
+        raise AssertionError("it is refused in any case")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", decomposed)
+    with Counted(), pytest.raises(UnsupportedError, match=r"aten\.gru\.input is not supported"):
+        trace(lambda x: a_long_recurrence(F.celu(torch.addmm(x, x[:, :4], x))) * 2, X)
+    assert len(steps) < 60  # of 68 steps each takes several
 
 
 def test_a_result_that_is_an_input_is_called_by_its_name():
