@@ -36,6 +36,7 @@ from mirage_py.runtime.launch.fused_convolution import (
     epilogue_source,
     fused_convolution_runner,
     kernel_source,
+    make_counters,
     packed_weight,
 )
 from mirage_py.runtime.store.cache import toolchain
@@ -107,6 +108,7 @@ def convolution_times(
     with CompilePool(workers) as pool:
         pool.compile_sources(sources, 10 * major + minor)
     index = torch.empty(0, device=device).device.index
+    make_counters(index)
     with _disable_current_modes(), torch.no_grad():
         for spec, tiles in wanted.items():
             known[_key(spec)] = _timed(spec, tiles, target, index)

@@ -27,6 +27,7 @@ from mirage_py.frontend.networks.aten_import import ImportedNetwork, imported_ne
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence, check_parts
 from mirage_py.pipeline.networks.network_report import report_lines
+from mirage_py.runtime.launch.fused_convolution import make_counters
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
 from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Limits
@@ -156,6 +157,8 @@ def _kernels(
     chosen = {s: t.plan for s, t in times.items() if t.plan is not None}
     if not with_kernels(module, every, chosen):
         return ()
+    # Times may have been cached, and nothing was launched in this process yet.
+    make_counters(torch.empty(0, device=device).device.index)
     lines = []
     for name, found in (("convolutions", places), ("products", products)):
         ours = [times[m.spec] for m in found if times[m.spec].pays]

@@ -2,7 +2,8 @@
 
 Where the library's kernel is faster, what stands around is in it, or in one elementwise kernel.
 
-Counters of blocks that share a tile are zero before and after a launch. Launches on one stream take
+Counters of blocks that share a tile are zero before and after a launch; ``make_counters`` makes
+them, once, and where nobody did each launch makes zeros. Launches on one stream take
 turns with theirs; a launch that is captured has counters of its own, as graphs that were captured
 on one stream may run side by side.
 """
@@ -279,17 +280,23 @@ class _Counters:
 _COUNTERS_OF: dict[int, _Counters] = {}
 
 
+def make_counters(index: int) -> None:
+    """Make the counters of a GPU, so that launches need not make zeros each. To be called where
+    memory may be held for good: not while a graph is captured, or warmed up in a pool.
+    """
+    if index not in _COUNTERS_OF:
+        _COUNTERS_OF[index] = _Counters(index)
+
+
 def _counters(index: int, count: int, stream: int) -> torch.Tensor:
     import torch
 
-    is_captured = torch.cuda.is_current_stream_capturing()
-    if index not in _COUNTERS_OF:
-        if is_captured:
-            # Nothing was launched before: they are made, and made zero, in the graph.
-            return torch.zeros(count, dtype=torch.int32, device=f"cuda:{index}")
-        _COUNTERS_OF[index] = _Counters(index)
-    counters = _COUNTERS_OF[index]
-    if is_captured:
+    counters = _COUNTERS_OF.get(index)
+    if counters is None:
+        # Whoever launches may do so in a memory pool of its own, as before it captures: what is
+        # made here is gone after the launch.
+        return torch.zeros(count, dtype=torch.int32, device=f"cuda:{index}")
+    if torch.cuda.is_current_stream_capturing():
         return counters.take(count)
     key = stream, count
     if key not in counters.of_streams:
