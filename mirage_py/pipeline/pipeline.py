@@ -45,7 +45,7 @@ from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified, in_order_of_trial
-from mirage_py.pipeline.selection.time_budget import PLANS, USUAL_S, TimeBudget
+from mirage_py.pipeline.selection.time_budget import PLANS, TimeBudget, usual_s
 from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
@@ -224,8 +224,8 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
     is_usual = request.budget is None and measure
     if is_usual:
         # The parts of a program and the whole of them share it.
-        parts = 1 if whole is None else len(whole.parts) + 1
-        request = replace(request, budget=USUAL_S[request.effort] * parts)
+        parts = 0 if whole is None else len(whole.parts)
+        request = replace(request, budget=usual_s(request.effort, parts))
     if whole is not None:
         request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
         return optimize_parts(

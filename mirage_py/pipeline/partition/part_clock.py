@@ -13,6 +13,8 @@ from mirage_py.ugraph.rewrite.convolutions import library_convolution
 
 # Seconds of a part in which something may be found: with less it is not begun.
 _LEAST_S = 0.75
+# So many parts have their shares whatever the others took.
+_FEW = 4
 # What checking and timing the composites get of all that there is.
 _COMPOSITES = 0.25
 
@@ -40,6 +42,7 @@ class PartClock:
         self._equal = 0.0 if budget is None else budget / (len(searched) + 1)
         self._reserved = max(self._equal, _COMPOSITES * (budget or 0.0))
         self._deadline = deadline
+        self._are_few = len(searched) <= _FEW
         values = {n: fused_model_us(whole.parts[n], target) * first.count(n) for n in searched}
         apart = [n for n in distinct if not counts[n]]
         self.order = (*apart, *sorted(searched, key=lambda n: -values[n]))
@@ -57,7 +60,9 @@ class PartClock:
         own = self._weights.pop(number, None)
         if own is None:
             return max(left, _LEAST_S)
-        share = max(left * own / waiting, self._equal * own)
+        share = left * own / waiting
+        if self._are_few:
+            share = max(share, self._equal * own)
         if share >= _LEAST_S:
             return share
         return _LEAST_S if left >= _LEAST_S else 0.0

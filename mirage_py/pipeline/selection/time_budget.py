@@ -11,6 +11,9 @@ PLANS = {"none": 8, "quick": 160, "full": 640}
 # Seconds that an optimisation on a GPU takes where no budget is given; tracing, and checks that are
 # under way at the end, come on top.
 USUAL_S = {"quick": 11.0, "full": 280.0}
+# Where it is cut, each part and the whole of them add as much, so many at most: of a network with
+# 57 parts those that take longest are searched.
+_MOST_SHARES = 5
 # By when the search, the ranking and the verification have to be over.
 _SEARCH_SHARE = 0.3
 # The same where nothing has been found by then: a search that stops has been in vain.
@@ -30,6 +33,13 @@ _MEASURING_SHARE = 0.1
 # Where nobody asked for a budget, what the parts of a program get in any case that is cut after it
 # was searched whole.
 _CUT_SHARE = 2 / 3
+
+
+def usual_s(effort: str, parts: int = 0) -> float:
+    """Seconds of an optimisation on a GPU for which nobody asked for a budget, of a program that is
+    cut into so many parts, if it is.
+    """
+    return USUAL_S[effort] * min(parts + 1, _MOST_SHARES)
 
 
 def _now() -> float:

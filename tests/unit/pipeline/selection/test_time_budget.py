@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mirage_py.pipeline.selection import time_budget
-from mirage_py.pipeline.selection.time_budget import TimeBudget
+from mirage_py.pipeline.selection.time_budget import TimeBudget, usual_s
 
 
 def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
@@ -36,6 +36,12 @@ def test_without_a_budget_nothing_ends():
             budget.measured_by(),
         )
         assert set(ends) in ({None}, {math.inf})
+
+
+def test_a_network_of_many_parts_has_no_more_time_than_one_of_a_few():
+    """Found on an H200: a network with 46 parts had 517 s, and was stopped at 120."""
+    assert [usual_s("quick", parts) for parts in (0, 1, 3, 46)] == [11.0, 22.0, 44.0, 55.0]
+    assert usual_s("full", 57) == 5 * usual_s("full")
 
 
 @pytest.mark.parametrize(("is_usual", "late_s"), [(False, 10.0), (True, 200 / 3)])
