@@ -37,6 +37,11 @@ class Form:
     kind: str
     name: str
 
+    @property
+    def sort(self) -> tuple[str, int]:
+        """Forms of one sort are alike to the model: the kind, and how many kernels."""
+        return self.kind, len(self.ugraph.kernels)
+
     def lower_bound_us(self, target: Target) -> float:
         """No plan of this form is predicted to be faster: every kernel moves what is not in the
         cache once, does its matmuls at the full rate, and is launched.

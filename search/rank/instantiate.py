@@ -29,8 +29,11 @@ _LEAST = 3
 
 __all__ = ["Instance", "diverse", "instances", "rank"]
 
-# Forms that are ranked when it is late: the first by either order.
-_RANKED_LATE = 3
+# Sorts of which a form is ranked when it is late: those whose quick prediction is at most this many
+# times that of the best.
+_NEAR_SORTS = 2.0
+# Share of the seats that plans in doubt have beside others.
+_IN_DOUBT = 0.25
 
 # Plans of a kind that stay although the model likes others much better.
 _OF_EACH_KIND = 6
@@ -76,7 +79,8 @@ def rank(
         models = KernelModels(target)
         ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
         if terms.late():  # there is no time to look for other families
-            shared = {i.family.digest: i.family for i in ours if not is_clustered(i.family)}
+            trusted = [i for i in ours if not terms.doubt(i.plan)] or ours
+            shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
             families = list(shared.values()) or families
         others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
@@ -90,15 +94,33 @@ def _rank(
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
     of_form: dict[int, list[Instance]] = {}
-    has_trusted = False
-    for place, number in enumerate(likely_first(forms, ranker)):
-        is_late = has_trusted and place >= _RANKED_LATE and terms.late()
-        if any(of_form.values()) and (is_late or terms.over()):
-            break
-        of_form[number] = found = _of_form(forms[number], ranker, limit)
-        has_trusted = has_trusted or (bool(found) and not terms.doubt(found[0].plan))
-    ranked = [instance for number in sorted(of_form) for instance in of_form[number]]
-    ranked.sort(key=lambda i: i.estimate.time_us)
+    in_doubt: dict[int, None] = {}
+    # When it is late, one form of each sort that is not in doubt is enough.
+    settled: dict[tuple[str, int], None] = {}
+    best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
+    for number in likely_first(forms, ranker):
+        form = forms[number]
+        if any(of_form.values()):
+            if terms.over():
+                break
+            is_far = ranker.probe_us(form) > _NEAR_SORTS * best_us
+            if (is_far or form.sort in settled) and terms.late():
+                continue
+        of_form[number] = found = _of_form(form, ranker, limit)
+        if found and terms.doubt(found[0].plan):
+            in_doubt[number] = None
+        elif found:
+            settled[form.sort] = None
+    trusted = [i for n in sorted(of_form) if n not in in_doubt for i in of_form[n]]
+    doubted = [i for n in sorted(in_doubt) for i in of_form[n]]
+    kept = _seated(trusted, limit - int(_IN_DOUBT * limit) if doubted else limit)
+    kept += _seated(doubted, limit - len(kept))
+    return sorted(kept, key=lambda i: i.estimate.time_us)
+
+
+def _seated(found: Sequence[Instance], limit: int) -> list[Instance]:
+    """At most so many of the plans, of every kind, best first."""
+    ranked = sorted(found, key=lambda i: i.estimate.time_us)
     return [_with_thread_graphs(i) for i in diverse(_near(ranked), limit)]
 
 

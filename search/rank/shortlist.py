@@ -28,7 +28,9 @@ _FAMILIES_PER_KIND = 3
 # Families of a kind that are tried with every number of splits.
 _WITH_ALL_SPLITS = 4
 
-# Forms that get a quick prediction when it is late: those of the best bounds.
+# Forms of a kind that get a quick prediction, those of the best bounds first, and of equal ones the
+# cheapest by the search; in all when it is late.
+_PROBED_PER_KIND = 32
 _PROBED_LATE = 6
 
 _Timed = tuple[float, Form]
@@ -88,14 +90,19 @@ def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> l
 
 
 def likely_first(forms: Sequence[Form], ranker: KernelRanker) -> list[int]:
-    """The forms' numbers, those first that are likely the fastest: by the quick prediction, which
-    knows few tilings, and by the lower bound, which knows none, in turns.
+    """The forms' numbers, those first that are likely the fastest: the best of each sort, as the
+    model errs between them; then by the quick prediction, which knows few tilings, and by the
+    lower bound, which knows none, in turns.
     """
-    orders = (
+    probed, bounded = (
         sorted(range(len(forms)), key=lambda n: us_of(forms[n]))
         for us_of in (ranker.probe_us, ranker.bound_us)
     )
-    return list(dict.fromkeys(n for turn in zip(*orders, strict=True) for n in turn))
+    first: dict[tuple[str, int], int] = {}
+    for number in probed:
+        first.setdefault(forms[number].sort, number)
+    turns = (n for turn in zip(probed, bounded, strict=True) for n in turn)
+    return list(dict.fromkeys((*first.values(), *turns)))
 
 
 def best_families(
@@ -146,16 +153,17 @@ def _probed(
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
-    kinds: dict[str, None] = {}
+    kinds: dict[str, int] = {}
     for bound_us, form in sorted(bounded, key=_time):
-        if bound_us > HOPELESS * best_us and form.kind in kinds:
+        of_kind = kinds.get(form.kind, 0)
+        if of_kind >= _PROBED_PER_KIND or (bound_us > HOPELESS * best_us and of_kind):
             continue
         if found and (terms.over() or (len(found) >= _PROBED_LATE and terms.late())):
             break
         time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)
-            kinds[form.kind] = None
+            kinds[form.kind] = of_kind + 1
             found.append((time_us, fitting))
     return sorted(found, key=_time)
 

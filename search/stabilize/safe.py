@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
 # Families that are evaluated when it is late, in some hundredths of a second each.
-_LATE = 3
+_LATE = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ _SEARCH_SHARE = 0.3
 _IN_VAIN_SHARE = 0.55
 _RANK_SHARE = 0.4
 _VERIFY_SHARE = 0.5
-# What a ranking gets beyond that as long as the numerical check will likely refuse all it has.
-_DOUBT_SHARE = 0.03
+# What a ranking gets beyond that as long as the numerical check will likely refuse all it has that
+# is fast.
+_DOUBT_SHARE = 0.08
 # What search, ranking and verification get even if what comes before them took longer: without a
 # family all else would be for nothing, with an empty cache the back ends alone take a second to ask
 # for, and the few families that a late ranking looks at may all be refused.

@@ -44,7 +44,7 @@ from mirage_py.verify.sizes.tied_dims import tied_dims
 # Points that a dimension keeps where something is summed over it, and where nothing is: the first
 # of these sizes at which a set of inputs takes no more element operations. A split has two.
 _SIZES = ((128, 16), (64, 8), (32, 4))
-_MOST_WORK = 2e6
+_MOST_WORK = 5e5
 _SPLITS = 2
 _SEED = 0
 
@@ -81,10 +81,13 @@ class TypeScreen:
         if found is None:
             return ""
         program, small = found
-        for sets in self._sets(plan.ugraph.program, program):
-            outputs = evaluate_ugraph(small, sets.arrays, KernelMeaning(np.float32, len(sets.sets)))
+        # Whatever the number of splits, the small program is one.
+        outputs = plan.ugraph.program.outputs
+        sizes = tuple((o.tensor.name, o.tensor.elements) for o in outputs)
+        for sets in self._sets(sizes, program):
+            got = evaluate_ugraph(small, sets.arrays, KernelMeaning(np.float32, len(sets.sets)))
             for number, one in enumerate(sets.sets):
-                fault = one.fault({name: x[..., number] for name, x in outputs.items()})
+                fault = one.fault({name: x[..., number] for name, x in got.items()})
                 if fault is not None:
                     return str(fault)
         return ""
@@ -116,14 +119,14 @@ class _Sets:
     sets: tuple[_JudgedSet, ...]
 
 
-def _judged_sets(real: Program, program: Program) -> tuple[_Sets, ...]:
+def _judged_sets(sizes: tuple[tuple[str, int], ...], program: Program) -> tuple[_Sets, ...]:
+    """``sizes`` are the elements of each output of the real program."""
     groups: dict[bytes, list[InputSet]] = {}
     whole = [t.name for t in program.inputs if not t.dtype.is_float and t.dtype != BOOL]
     for one in input_sets(program, _SEED):
         key = b"".join(one.arrays[name].tobytes() for name in whole)
         groups.setdefault(key, []).append(one)
-    sizes = {o.tensor.name: o.tensor.elements for o in real.outputs}
-    return tuple(_side_by_side(program, sizes, sets) for sets in groups.values())
+    return tuple(_side_by_side(program, dict(sizes), sets) for sets in groups.values())
 
 
 def _side_by_side(program: Program, sizes: Mapping[str, int], sets: Sequence[InputSet]) -> _Sets:

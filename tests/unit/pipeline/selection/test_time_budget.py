@@ -13,7 +13,7 @@ from mirage_py.pipeline.selection.time_budget import TimeBudget, usual_s
 def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
     budget = TimeBudget(100.0, started=1000.0)
     assert budget.end == 1100.0
-    assert budget.ranked_at_last(1040.0) == 1043.0
+    assert budget.ranked_at_last(1040.0) == 1048.0
     for now, searched_by, ranked_by, verified_by, measured_by in (
         (1001.0, 1030.0, 1040.0, 1050.0, 1100.0),
         (1010.0, 1035.0, 1040.0, 1050.0, 1100.0),
