@@ -21,6 +21,7 @@ BUT = (
     "unit/frontend/spec/test_large.py",
     "unit/search/model/test_footprint.py",
     "unit/search/enumerate/test_selections.py",
+    "unit/search/closure/test_draws.py",
     "unit/search/stabilize/test_joined_shifts.py",
     "unit/search/stabilize/test_shift_quotients.py",
     "unit/search/rewrites/test_horizontal_fusion.py",

@@ -2,9 +2,10 @@
 
 The programs name their dimensions as they like. What ties them together are the tensors: an axis
 that both read by one dimension ties the two dimensions; an axis that both read as the same mixed
-radix (h * 64 + d) ties them in pairs; one that a program reads by one dimension and the other by
-several makes that one their product, unless conditions depend on them. Positions that are data fit
-any extent, and constant ones stay where they are. Any other axis keeps its size.
+radix (h * 64 + d) ties them in pairs, and so does one that all read by the same windows
+(2 * i + k); one that a program reads by one dimension and the other by several makes that one their
+product, unless conditions depend on them. Positions that are data fit any extent, and constant
+ones stay where they are. Any other axis keeps its size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.verify.sizes.affine import radix_dims
+from mirage_py.verify.sizes.affine import affine, radix_dims
 from mirage_py.verify.sizes.shrink import fixed_dims, is_known_position, predicates_of
 
 # Side (0 or 1) and dimension.
@@ -28,6 +29,8 @@ _Key = tuple[int, str]
 
 # Of distinct small sizes as many as needed; 6 is left out as the multiple of two others.
 _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
+# Points of a window that keep their number.
+_WINDOW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class _Ties:
                 kept.update(dict.fromkeys(keys))
         return {root: parts for root, parts in parts_of.items() if root not in kept}
 
-    def _axis(self, uses: Iterable[tuple[int, IndexExpr]], extent: int) -> None:
+    def _axis(self, uses: Sequence[tuple[int, IndexExpr]], extent: int) -> None:
         uses = [
             (side, expr)
             for side, expr in uses
@@ -139,6 +142,8 @@ class _Ties:
         finest = max(keys, key=len, default=[])
         groups = [self._groups(form, finest) for form in keys]
         if len(keys) < len(forms) or any(g is None for g in groups):
+            if self._windows(uses):
+                return
             for side, expr in uses:
                 self._keep(side, expr.dims())
             return
@@ -149,6 +154,29 @@ class _Ties:
                 else:
                     self._tied[key] = None
                     self._products.append((key, parts))
+
+    def _windows(self, uses: Sequence[tuple[int, IndexExpr]]) -> bool:
+        """Tie the dimensions of an axis that is read as one sum of multiples everywhere. Few
+        points, as of a window, stay as they are.
+        """
+        forms = [(side, affine(expr)) for side, expr in uses]
+        terms: list[list[tuple[_Key, int]]] = []
+        shapes: dict[object, None] = {}
+        for side, form in forms:
+            if form is None or len(form.terms) < 2:
+                return False
+            keys = [((side, d), factor) for d, factor in form.terms]
+            terms.append(sorted(keys, key=lambda t: (t[1], self._size(t[0]))))
+            shapes[form.constant, tuple((f, self._size(k)) for k, f in terms[-1])] = None
+        if len(shapes) != 1:
+            return False
+        for several in zip(*terms, strict=True):
+            for key, _ in several:
+                if self._size(key) <= _WINDOW:
+                    self._kept[key] = None
+                else:
+                    self._tie(key, several[0][0])
+        return True
 
     def _groups(
         self, form: Sequence[_Key], finest: Sequence[_Key]

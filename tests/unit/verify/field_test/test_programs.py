@@ -166,6 +166,30 @@ def test_axes_split_in_two_ways_keep_their_size():
     assert equal(HEADS, other)
 
 
+POOLED = """
+H = 111, C = 40, K = 3, I = 55, N = 24
+X[C, H], W[C, N] : f32
+index k < K, i < I
+Y[i, n] = sum[c](max[k](X[c, 2 * i + k]) * W[c, n])
+"""
+SPLIT_POOLED = """
+H = 111, C = 40, K = 3, I = 55, N = 24
+X[C, H], W[C, N] : f32
+index k < K, i < I, p < 5, c < 8
+Y[i, n] = sum[p, c](max[k](X[p * 8 + c, 2 * i + k]) * W[p * 8 + c, n])
+"""
+
+
+def test_axes_that_are_read_by_the_same_windows_shrink():
+    left, right = _shrunk(parse(POOLED), parse(SPLIT_POOLED))
+    assert interface_mismatch(left, right) == ""
+    assert left.sizes["i"] == right.sizes["i"] < 20
+    assert left.sizes["k"] == right.sizes["k"] == 3
+    assert equal(POOLED, SPLIT_POOLED)
+    assert not equal(POOLED, SPLIT_POOLED.replace("2 * i + k", "i + 2 * k"))
+    assert not equal(POOLED, SPLIT_POOLED.replace("max[k]", "sum[k]"))
+
+
 def test_positions_that_are_data_fit_any_extent():
     def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(x, y, reduction="none")
