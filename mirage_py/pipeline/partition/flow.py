@@ -4,7 +4,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -13,7 +13,7 @@ from math import prod
 from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.program import Output, Program
-from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 from mirage_py.ugraph.rewrite.convolutions import Product, convolution_at
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
@@ -137,14 +137,40 @@ class Flow:
     def orders(self) -> tuple[tuple[int, ...], ...]:
         """Two topological orders of the computed values: as the program has them, and by depth.
 
-        By depth, products of the same rows stand together wherever their results are needed.
+        By depth, products of the same rows stand together wherever their results are needed. In
+        both, what is computed of inputs alone, element by element, stands before what needs it: the
+        running statistics of all norms of a network would be a part by themselves.
         """
         depth: dict[int, int] = {}
         for number, needed in self.needs.items():
             depth[number] = 1 + max((depth[n] for n in needed), default=0)
         written = tuple(self.needs)
         by_depth = tuple(sorted(written, key=lambda n: depth[n]))
-        return (written,) if written == by_depth else (written, by_depth)
+        return tuple(dict.fromkeys((self._late(written), self._late(by_depth))))
+
+    def _late(self, order: Sequence[int]) -> tuple[int, ...]:
+        """The order, with values of inputs alone right before the first that needs them."""
+        nodes = self.program.nodes
+        light: dict[int, None] = {}
+        for number, needed in self.needs.items():
+            op = operator(nodes[self.first[number]].op)
+            if op.kind == ELEMENTWISE and all(n in light for n in needed):
+                light[number] = None
+        found: dict[int, None] = {}
+
+        def add(number: int) -> None:
+            for n in self.needs[number]:
+                if n in light and n not in found:
+                    add(n)
+            found[number] = None
+
+        for number in order:
+            if number not in light:
+                add(number)
+        for number in order:  # those that nothing needs
+            if number not in found:
+                add(number)
+        return tuple(found)
 
     @cached_property
     def smallest_first(self) -> tuple[int, ...]:
@@ -171,7 +197,7 @@ class Flow:
                 missing[user] -= 1
                 if not missing[user]:
                     heappush(ready, entry(user))
-        return tuple(found)
+        return self._late(found)
 
     @cached_property
     def outputs(self) -> Mapping[int, tuple[Output, ...]]:

@@ -165,6 +165,36 @@ def test_fewest_bytes_cross():
     assert [t.shape for t in found.cuts] == [(64, 2)]
 
 
+# Two norms over a batch in training: what was running is scaled, and joined by what the batch has.
+RUNNING = """
+B = 64, C = 16, N = 32
+X[B, C], W[C, N], R[C], S[N] : f32
+m[c] = mean[b](X[b, c])
+Y[b, n] = sum[c](relu(X[b, c] - m[c]) * W[c, n])
+k[n] = mean[b](Y[b, n])
+Z[b, n] = relu(Y[b, n] - k[n])
+P[c] = R[c] * 0.9 + m[c] * 0.1
+Q[n] = S[n] * 0.9 + k[n] * 0.1
+"""
+
+
+def test_what_is_computed_of_inputs_alone_stands_before_what_needs_it():
+    program = normalise(spec(RUNNING))
+    flow = Flow(program)
+    scaled = {
+        n
+        for n, needed in flow.needs.items()
+        if not needed and program.nodes[flow.first[n]].op == "mul"
+    }
+    assert len(scaled) == 2
+    for order in (*flow.orders, flow.smallest_first):
+        assert sorted(order) == sorted(flow.needs)
+        place = {n: at for at, n in enumerate(order)}
+        assert all(place[a] < place[n] for n, needed in flow.needs.items() for a in needed)
+        for n in scaled:
+            assert n in flow.needs[order[place[n] + 1]]
+
+
 def test_what_cannot_be_cut_is_one_part():
     program = spec("B = 4, D = 5\nX[B, D] : f16\nY[b, d] = softmax[d](X[b, d])")
     found = partition(program, PartitionLimits(operators=1))
