@@ -130,6 +130,7 @@ def _rewritten(
     if not found.is_changed:
         try:
             new = emitted_network(network, network.graph, module, constants)
+            with_terms(new, constants)
         except UnsupportedError:
             return found
     lines = _kernels(new, constants, target, device)
