@@ -101,7 +101,7 @@ _LEAST_PART_S, _FEW_PARTS = 0.75, 8
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
 # So many times slower than the baseline that no error of the model makes up for it.
-_NO_MATCH = 2.0
+_NO_MATCH = 1.5
 
 
 def optimize(
@@ -274,7 +274,7 @@ def _cut_after_all(ranking: Ranking) -> Partition | None:
     if request.rows or request.should_stop():
         return None
     best = ranking.instances[0].estimate.time_us if ranking.instances else math.inf
-    if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target):
+    if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target, own_matmuls=True):
         return None
     found = partition(ranking.normal)
     # What stands after one matmul, as a norm over its results, is cut off from it.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mirage_py.search.model.matmul_rates import library_rate
+from mirage_py.search.model.matmul_rates import kernel_rate, library_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32
@@ -24,12 +24,14 @@ NAME = "fused operators, library matmuls"
 _PADDED = {"load", "mask", "const", "size", "index", "where", "mul"}
 
 
-def fused_model_us(program: Program, target: Target) -> float:
+def fused_model_us(program: Program, target: Target, *, own_matmuls: bool = False) -> float:
     """Sum over kernels of the time to read, compute and write.
 
-    An output that is an input, or is read from one at other indices, is a copy.
+    An output that is an input, or is read from one at other indices, is a copy. With
+    ``own_matmuls`` matmuls of exact float32 are kernels of ours, on tensor cores, instead of the
+    library's.
     """
-    fusion = _Fusion(program)
+    fusion = _Fusion(program, own_matmuls)
     copies = [output.node for output in program.outputs if fusion.kinds[output.node] == LEAF]
     moved = [2 * _elements(program, program.nodes[n].dims) * fusion.bytes for n in copies]
     copied = sum(fused_us(b, 0.0, target) for b in moved)
@@ -61,8 +63,9 @@ class _Kernel:
 class _Fusion:
     """The kernels of a program, in an order in which they can run."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, own_matmuls: bool) -> None:
         self.program = program
+        self.own_matmuls = own_matmuls
         self.kinds = [operator(node.op).kind for node in program.nodes]
         # Intermediates are stored in the type of the widest input, as eager frameworks do.
         self.dtype = max((t.dtype for t in program.inputs), key=lambda t: t.bytes)
@@ -88,7 +91,10 @@ class _Fusion:
         if kernel.is_matmul:
             dtype = self.dtype if self.dtype.is_half else F32
             known = constants_of(target)
-            rate = library_rate(target, dtype, known, rounds=self._rounds(kernel))
+            rounds = self._rounds(kernel)
+            rate = library_rate(target, dtype, known, rounds=rounds)
+            if self.own_matmuls and not self._is_convolution(kernel):
+                rate = max(rate, kernel_rate(target, dtype, rounds=rounds))
             return matmul_us(moved * self.bytes, flops / rate, target)
         return fused_us(moved * self.bytes, flops, target)
 
@@ -97,9 +103,12 @@ class _Fusion:
         held_to = self.program.fp32_precision
         if held_to.rounds_matmuls == held_to.rounds_convolutions:
             return held_to.rounds_matmuls
-        (number,) = kernel.values
-        is_convolution = convolution_at(self.program, number) is not None
+        is_convolution = self._is_convolution(kernel)
         return held_to.rounds_convolutions if is_convolution else held_to.rounds_matmuls
+
+    def _is_convolution(self, kernel: _Kernel) -> bool:
+        (number,) = kernel.values
+        return convolution_at(self.program, number) is not None
 
     def _place(self, number: int) -> None:
         node, kind = self.program.nodes[number], self.kinds[number]

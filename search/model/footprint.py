@@ -208,10 +208,14 @@ def _split_elements(dot: Dot, options: LaunchConfig, target: Target) -> int:
     elif is_split(dot, options):
         # Both parts of the rows are in registers, of the columns in shared memory. The three
         # matmuls have a sum of their own, which is added to the accumulator.
-        groups = options.num_warps // _WARP_GROUP
-        across = groups // min(groups, rows // WARP_GROUP_ROWS)
-        return 2 * left * across + rows * columns
+        return 2 * left * warp_groups_across(rows, options.num_warps) + rows * columns
     return (_SPLIT_REGISTERS if is_split(dot, options) else 1) * (left + right) // 2
+
+
+def warp_groups_across(rows: int, num_warps: int) -> int:
+    """Warp groups side by side along the columns of a wgmma, which have the same rows."""
+    groups = num_warps // _WARP_GROUP
+    return groups // min(groups, rows // WARP_GROUP_ROWS)
 
 
 def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:

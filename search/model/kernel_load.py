@@ -23,6 +23,7 @@ from mirage_py.search.model.footprint import (
     is_warp_group_dot,
     plain_warps,
     shared_memory,
+    warp_groups_across,
 )
 from mirage_py.search.tilings.tiled_kernel import Dot, SectionWork, TiledKernel
 from mirage_py.targets import Target
@@ -35,6 +36,9 @@ QUARTERS = 4
 # latter; operations to add an element of the result.
 _SPLIT_OPS, _SPLIT_READS, _ADDED_OPS = 4.0, 3.0, 3.0
 _TF32_DURATION = 2.0
+# wgmma takes columns of float32 along the inner positions alone. Where they lie across, a store of
+# a part of them has bank conflicts: as many bytes for each element, by the columns of the tile.
+_TURNED_BYTES, _FEW_COLUMNS, _FEW_TURNED_BYTES = 64.0, 64, 22.0
 # Operations per element of a computed matmul operand: converted, combined, rounded, ...
 _COMPUTED_OPS = 5.0
 
@@ -155,15 +159,22 @@ def _section_load(
         if is_split(dot, options):
             split_ops += _ADDED_OPS * rows * columns
         if is_warp_group_dot(dot, options, target):
-            group_flops += 2.0 * _duration(dot, options) * dot.multiplications
+            flops = 2.0 * _duration(dot, options) * dot.multiplications
             # The columns are read again for every 64 rows.
             groups = -(-rows // WARP_GROUP_ROWS)
             read: float = inner * groups * (WARP_GROUP_ROWS + columns)
             if is_rounded(dot, options):
-                split_ops += _SPLIT_OPS * inner * (rows + columns)
+                # Warp groups side by side each split the same rows, and take twice as long.
+                beside = warp_groups_across(rows, warps)
+                flops *= beside
+                split_ops += _SPLIT_OPS * inner * (beside * rows + columns)
                 # Columns, or their parts, are written first; of parts three matmuls read.
                 again, parts = (_SPLIT_READS, 2) if is_split(dot, options) else (1.0, 1)
                 read = again * read + parts * inner * columns
+                if dot.across[::turn][1]:
+                    turned = _FEW_TURNED_BYTES if columns <= _FEW_COLUMNS else _TURNED_BYTES
+                    operand_bytes += parts * turned * inner * columns
+            group_flops += flops
             operand_bytes += dot.dtype.bytes * read
         else:
             plain.append((dot, inner, dot.operands[::turn]))

@@ -17,6 +17,7 @@ from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.launch_choices import (
     BlockOrder,
     MatmulInstruction,
@@ -275,10 +276,11 @@ def _usual(loops: int, is_reversed: bool, precision: Precision | None) -> tuple[
 
 
 def _axis_orders(kernel: TiledKernel) -> tuple[bool, ...]:
-    """Whether tile axes are reversed: no, and also yes where that helps a narrow matmul.
+    """Whether tile axes are reversed: no, and also yes where that helps a matmul.
 
     wgmma needs 64 rows; where a matmul is narrow, swapping its operands makes its wide side the
-    rows.
+    rows. Of float32 it takes columns along the inner positions alone: where only the rows lie so in
+    memory, they become the columns.
     """
     if kernel.codes:
         # A tensor core takes 16 rows, which many outputs fill, and 8 columns.
@@ -286,7 +288,9 @@ def _axis_orders(kernel: TiledKernel) -> tuple[bool, ...]:
     for number, dot in kernel.dots.items():
         roles = kernel.tiling.roles(number)
         rows, columns = dot.sides
-        if len(roles.left) == len(roles.right) == 1 and rows < WARP_GROUP_ROWS <= columns:
+        is_turned = dot.dtype == F32 and dot.across == (False, True)
+        is_better = is_turned or rows < WARP_GROUP_ROWS <= columns
+        if len(roles.left) == len(roles.right) == 1 and is_better:
             return False, True
     return (False,)
 

@@ -51,6 +51,7 @@ class Dot:
     codes_bytes: int = 0
     codes_side: int = 0
     codes_shares: int = 1
+    across: tuple[bool, bool] = (False, False)
 
     def rows(self, is_reversed: bool) -> int:
         """Rows under an order of axes, natural or reversed."""
@@ -112,7 +113,9 @@ class TiledKernel:
         for number, dtype in types.items():
             if not self.tiling.is_dot(number):
                 continue
-            dot = Dot(self._multiplications(number), *self._sides(number), dtype)
+            sides, operands = self._sides(number)
+            across = self._is_across(operands[0], number), self._is_across(operands[1], number)
+            dot = Dot(self._multiplications(number), sides, operands, dtype, across=across)
             if chain := self.codes.get(number):
                 size, side = self.elements[chain[0]], dot.operands.index(chain[-1])
                 shares = self._codes_inside(number, chain[0]) // CODES_SIDE_BY_SIDE
@@ -317,6 +320,11 @@ class TiledKernel:
             rows, columns, left, right = columns, rows, right, left
         extents = self.tiling.elements(rows, section), self.tiling.elements(columns, section)
         return extents, (left, right)
+
+    def _is_across(self, operand: int, number: int) -> bool:
+        if self.block.nodes[operand].op != "load":
+            return False
+        return not {*self.body.run_dims[operand]} & {*self.block.nodes[number].reduced}
 
     def _is_unpacked(self, load: int, aside: frozenset[int]) -> bool:
         """Whether a user other than a matmul reads what is loaded: then it goes into registers."""
