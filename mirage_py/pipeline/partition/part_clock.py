@@ -13,6 +13,9 @@ from mirage_py.ugraph.rewrite.convolutions import library_convolution
 
 # Seconds of a part in which something may be found: with less it is not begun.
 _LEAST_S = 0.75
+# Seconds in which a part is searched, compiled and timed so far that its plan is worth having: of
+# many parts those that take longest have as much.
+_ENOUGH_S = 5.0
 # So many parts have their shares whatever the others took.
 _FEW = 4
 # What checking and timing the composites get of all that there is.
@@ -51,7 +54,7 @@ class PartClock:
         """Seconds for a part, whose turn it is; 0 where it is not worth while to begin with it.
 
         The parts that are left share what is left. Where they are few each has its share even if
-        others took longer; of many the last ones may have nothing, so that others find something.
+        others took longer; of many the first ones have enough, and the last ones may have nothing.
         """
         if self._deadline is None:
             return None
@@ -60,9 +63,8 @@ class PartClock:
         own = self._weights.pop(number, None)
         if own is None:
             return max(left, _LEAST_S)
-        share = left * own / waiting
-        if self._are_few:
-            share = max(share, self._equal * own)
+        least = self._equal * own if self._are_few else min(_ENOUGH_S, left)
+        share = max(left * own / waiting, least)
         if share >= _LEAST_S:
             return share
         return _LEAST_S if left >= _LEAST_S else 0.0

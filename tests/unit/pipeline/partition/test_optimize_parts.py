@@ -281,8 +281,10 @@ def test_parts_that_there_is_no_time_for_are_not_begun(
     # Few parts have their shares, however long the first one took.
     late = PartClock(whole, (0, 1), H200, 9.0, 101.0)
     assert min(late.share(n) or 0.0 for n in late.order) > 2.0
-    # Of many none begins when the time is over.
+    # Of many the first ones have enough, and none begins when the time is over.
     monkeypatch.setattr(part_clock, "_FEW", 1)
+    many = PartClock(whole, (0, 1), H200, 9.0, 109.0)
+    assert many.share(many.order[0]) == 5.0
     late = PartClock(whole, (0, 1), H200, 9.0, 101.0)
     assert [late.share(n) for n in late.order] == [0.0, 0.0]
     assert PartClock(whole, (0, 0), H200, 9.0, 109.0).order == (0,)
