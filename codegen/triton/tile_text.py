@@ -92,7 +92,7 @@ class TileText:
         masks: dict[IndexExpr, str] | None = None
         if node.op in STORES:
             masks = {e: self.in_range(e.dims(), want, section) for e in node.access.index}
-        terms, reached = self._terms(node.access.tensor, node.access.index, names, masks)
+        terms, reached = self._terms(node.access.tensor, node.access.index, names, masks, want)
         # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
         # summed over it.
         terms += [f"{names[d]} * 0" for d in want if d not in reached]
@@ -122,16 +122,31 @@ class TileText:
         index: Sequence[IndexExpr],
         names: Mapping[str, str],
         checked: Mapping[IndexExpr, str] | None = None,
+        want: Sequence[str] = (),
     ) -> tuple[list[str], set[str]]:
         """The summands of an address, and the dimensions that it depends on. A position that is
         data is inside, modulo the extent, or ``checked`` where its mask, if it has one, is true.
+
+        Where a position is a sum along two axes of ``want``, what goes along one axis is summed up
+        before it meets the other: in a loop that is computed for a row and for a column.
         """
         tensor = self.tensors[name]
         terms = [pointer_name(tensor.name)]
         reached: set[str] = set()
+        by_axes: dict[tuple[str, ...], list[str]] = {}
+        is_apart = False
         at_run_time = self.run_time.strides.get(tensor.name, ())
         for axis, expr, stride in strided(index, tensor, at_run_time):
             if expr.op == "const" and expr.value == 0:
+                continue
+            parts = _summands(expr, want) if axis not in at_run_time else []
+            is_apart |= bool(parts)
+            for along, part in parts:
+                text = part.render(names)
+                text = text if stride == 1 else f"{atom(text)} * {stride}"
+                by_axes.setdefault(along, []).append(text)
+            reached.update(expr.dims())
+            if parts:
                 continue
             text = expr.render(names)
             if checked is not None and expr.tensors():
@@ -141,9 +156,30 @@ class TileText:
             if axis in at_run_time:
                 terms.append(f"{atom(text)} * {stride_name(tensor.name, axis)}")
             else:
-                terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
-            reached.update(expr.dims())
+                text = text if stride == 1 else f"{atom(text)} * {stride}"
+                along = tuple(d for d in want if d in expr.dims())
+                by_axes.setdefault(along, []).append(text)
+                terms.append(text)
+        if is_apart:
+            placed = {text for texts in by_axes.values() for text in texts}
+            terms = [t for t in terms if t not in placed]
+            terms += [f"({' + '.join(texts)})" for texts in by_axes.values()]
         return terms, reached
+
+
+def _summands(expr: IndexExpr, want: Sequence[str]) -> list[tuple[tuple[str, ...], IndexExpr]]:
+    """The summands of a position with the axes of ``want`` that each goes along; none where these
+    are not several.
+    """
+    todo, found = [expr], []
+    while todo:
+        part = todo.pop()
+        if part.op == "add":
+            todo += part.args[::-1]
+        else:
+            found.append((tuple(d for d in want if d in part.dims()), part))
+    kinds = {along for along, _ in found if along}
+    return found if len(kinds) > 1 and not expr.tensors() else []
 
 
 def pointer_name(tensor: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Literal
 
 from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, can_use_pdl
@@ -305,6 +306,8 @@ def _cache_hints(kernel: TiledKernel) -> tuple[str, ...]:
         if tensor.bytes < _STREAMED_BYTES:
             continue
         once = all(d in node.access.dims() for d in gridded)
+        # Neighbouring windows share elements, in other blocks too.
+        once &= prod(scope.sizes[d] for d in node.access.dims()) <= tensor.elements
         reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
         if once and reads == 1:
             hints[tensor.name] = None

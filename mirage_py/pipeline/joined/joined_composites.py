@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.joined.image_lines import by_lines
 from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.composites import Composite
@@ -18,6 +19,7 @@ from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Tilings of a matmul that are raced: the model knows them less well than others, as one image is
 # read for several positions of a window.
@@ -70,24 +72,32 @@ def joined_composites(
 
 
 def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) -> list[Chosen]:
-    """The plans that the model likes best, with other tiles each: they are checked and timed in the
+    """The plans that the model likes best, with other loops each: they are checked and timed in the
     composites, as PyTorch has no like of the part to be compared with.
     """
     try:
         ranking = rank(part, target, request)
     except (UnsupportedError, VerificationError):
         return []
-    most = _TILINGS if any(n.op == "matmul" for n in part.nodes) else 1
+    is_product = any(n.op == "matmul" for n in part.nodes)
+    ranked = by_lines(ranking.instances) if is_product else ranking.instances
     picked: dict[str, dict[Hashable, Picked]] = {}
-    for instance in ranking.instances:
+    for instance in ranked:
         plan = instance.plan
         of_backend = picked.setdefault(plan.backend, {})
-        if instance.tiling not in of_backend and len(of_backend) < most:
+        loops = _loops(plan)
+        if loops not in of_backend and len(of_backend) < (_TILINGS if is_product else 1):
             with contextlib.suppress(VerificationError):
                 evidence = ranking.evidence(plan, 0.0, 0.0, "")
-                of_backend[instance.tiling] = Picked(plan, instance.estimate.time_us, evidence)
+                of_backend[loops] = Picked(plan, instance.estimate.time_us, evidence)
     found = []
     for n in range(max(map(len, picked.values()), default=0)):
         nth = {b: list(p.values())[min(n, len(p) - 1)] for b, p in picked.items() if p}
         found.append(Chosen(ranking.predicted() if n == 0 else None, nth, is_ours=True))
     return found
+
+
+def _loops(plan: Plan) -> Hashable:
+    """The tiles of its loops: what the model is least sure of."""
+    blocks = (k for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
+    return tuple(s.tile for b in blocks for s in b.sections if s.loop is not None)

@@ -75,10 +75,10 @@ def _joined(
     part: Program, call: LibraryCall, parts: Sequence[Program], taken: dict[str, None]
 ) -> list[Program] | None:
     """The parts without a convolution, which is in its reader now; None where it cannot be."""
-    spec = call.convolution
-    assert spec is not None
+    assert call.convolution is not None
     readers = [p for p in parts if call.result in [t.name for t in p.inputs]]
     data, taps = (part.tensors[name] for name in call.args)
+    spec = _not_transposed(call.convolution, taps)
     if len(readers) != 1 or not _is_product(spec, data, taps, part):
         return None
     reader = _with_one_place(readers[0], call.result, spec)
@@ -88,7 +88,8 @@ def _joined(
     image, copies = _image(_Operand(data, spec.axes[0]), spec, taps, parts, taken)
     if image is None:
         return None
-    packed, packing = _packed(_Operand(taps, spec.axes[1]), spec, taken)
+    is_flipped = call.convolution.transposed
+    packed, packing = _packed(_Operand(taps, spec.axes[1]), spec, taken, is_flipped=is_flipped)
     sizes = spec.extents(1, taps.shape)
     whole = _with_product(reader, place, spec, image, packed, sizes, taken)
     rounds = part.fp32_precision.rounds_convolutions
@@ -116,11 +117,22 @@ def _is_product(spec: Convolution, data: Tensor, taps: Tensor, part: Program) ->
         is_rounded
         and data.dtype == taps.dtype
         and not spec.transposed
+        and min(spec.padding) >= 0
         and spec.groups == 1
         and all(len(parts) == 1 for axes in spec.axes for parts in axes)
         and sizes.get("c", 1) * data.dtype.bytes % _PIECE_BYTES == 0
         and sizes.get("o", 1) >= _LEAST_RESULTS
     )
+
+
+def _not_transposed(spec: Convolution, taps: Tensor) -> Convolution:
+    """A transposed convolution with steps of one as one that is not: its windows read backwards."""
+    if not spec.transposed or any(s > 1 for s in spec.stride):
+        return spec
+    kernel = spec.extents(1, taps.shape)
+    reach = [(kernel.get(str(n), 1) - 1) * spec.dilation[n] for n in range(spec.rank)]
+    padding = tuple(r - p for r, p in zip(reach, spec.padding, strict=True))
+    return replace(spec, padding=padding, transposed=False)
 
 
 def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
@@ -226,20 +238,30 @@ def _source(data: _Operand, parts: Sequence[Program]) -> _Operand | None:
     return _Operand(source, tuple(data.axes[index.index(e)] for e in node.access.index))
 
 
-def _packed(taps: _Operand, spec: Convolution, taken: dict[str, None]) -> tuple[_Operand, Program]:
-    """The weight as a matrix in the order of the sum, and the part that makes it."""
+def _packed(
+    taps: _Operand, spec: Convolution, taken: dict[str, None], *, is_flipped: bool
+) -> tuple[_Operand, Program]:
+    """The weight as a matrix in the order of the sum, and the part that makes it; windows that
+    read backwards have their last position first.
+    """
     sizes = spec.extents(1, taps.tensor.shape)
     name = _free(f"{taps.tensor.name}_packed", taken)
     depth = prod(n for a, n in sizes.items() if a != "o")
-    target = Tensor(name, (depth, sizes["o"]), taps.tensor.dtype)
+    extents = {"k": depth, "o": sizes["o"]}
+    # Tensor cores take TF32 with what is summed over in rows alone.
+    axes = ("o", "k") if taps.tensor.dtype == F32 else ("k", "o")
+    target = Tensor(name, tuple(extents[a] for a in axes), taps.tensor.dtype)
     builder = ProgramBuilder(f"{name}_copied")
-    builder.sizes.update({"k": depth, "o": sizes["o"]})
+    builder.sizes.update(extents)
     builder.inputs[taps.tensor.name] = taps.tensor
     digits = _digits("k", spec, sizes)
+    if is_flipped:
+        last = {a: sizes[a] - 1 for a in digits if a.isdigit()}
+        digits |= {a: ix.const(n) - digits[a] for a, n in last.items()}
     index = [ix.dim("o") if a == "o" else digits[a] for a in taps.axes]
     node = builder.load(taps.tensor.name, index)
-    builder.outputs.append(Output(target, node, (ix.dim("k"), ix.dim("o"))))
-    return _Operand(target, ("k", "o")), builder.build()
+    builder.outputs.append(Output(target, node, tuple(map(ix.dim, axes))))
+    return _Operand(target, axes), builder.build()
 
 
 def _digits(name: str, spec: Convolution, sizes: Mapping[str, int]) -> dict[str, IndexExpr]:
@@ -264,7 +286,7 @@ def _with_product(
     """The reader with the product in the place of the load of its result."""
     loaded = reader.nodes[place].access.index
     at = {a: e for a, e in zip(spec.axes[2], loaded, strict=True) if a}
-    depth, _ = packed.tensor.shape
+    depth = packed.tensor.shape[packed.axes.index("k")]
     step = _free("k", taken)
     digits = _digits(step, spec, sizes)
 
@@ -284,7 +306,8 @@ def _with_product(
                 begin = at.get(a, ix.const(0)) * spec.stride[along]
                 index.append(begin + digits[a] * spec.dilation[along])
         left = builder.load(image.tensor.name, index)
-        right = builder.load(packed.tensor.name, [ix.dim(step), at["o"]])
+        places = {"k": ix.dim(step), "o": at["o"]}
+        right = builder.load(packed.tensor.name, [places[a] for a in packed.axes])
         return builder.matmul(left, right, (step,))
 
     return rebuild(reader, {place: product}, drop_unread_inputs=True)

@@ -30,6 +30,10 @@ def _strided(x, w, b):
     return F.relu(F.conv2d(x, w, b, stride=2, padding=(1, 0), dilation=(1, 2))) * 2.0
 
 
+def _backwards(x, w):
+    return F.conv_transpose2d(x, w, padding=1, dilation=(1, 2)).relu()
+
+
 def _uneven(x, w):
     # The last columns are in no window.
     return F.conv2d(x, w, stride=(1, 2)).sigmoid()
@@ -38,6 +42,7 @@ def _uneven(x, w):
 CASES = {
     "alone": (lambda x, w: F.conv2d(x, w, padding=1), _IMAGE, _WEIGHT),
     "strided": (_strided, _IMAGE, _WEIGHT, (16,)),
+    "backwards": (_backwards, _IMAGE, (8, 16, 3, 2)),
     "uneven": (_uneven, _IMAGE, _WEIGHT),
     "volume": (lambda x, w: F.conv3d(x, w, padding=1).exp(), (2, 8, 4, 5, 6), (16, 8, 2, 3, 3)),
     "smallest": (_smallest, (2, 8, 6, 5), _WEIGHT, (16,)),

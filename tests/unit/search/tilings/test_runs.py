@@ -46,13 +46,15 @@ def test_short_runs_of_what_memory_holds_cost_on_the_side_that_has_them():
     kernel = _tiled(16, 128)
     touched, wasted = kernel.body.touched, with_waste(kernel, H200)
     assert wasted["X"] == touched["X"]
-    assert 1.2 * touched["Y"] < wasted["Y"] < 2 * touched["Y"]
+    assert 1.5 * touched["Y"] < wasted["Y"] < 2.5 * touched["Y"]
+    rows = _tiled(64, 128, TURNED.replace("65536", "65534"))
+    assert with_waste(rows, H200)["X"] > 1.05 * rows.body.touched["X"]
     small = _tiled(16, 128, TURNED.replace("65536", "256"))
     assert with_waste(small, H200) == small.body.touched
 
 
 @pytest.mark.parametrize("backend", ["cuda", "triton"])
-@pytest.mark.parametrize("rows", [64, 96])
+@pytest.mark.parametrize("rows", [64, 128])
 def test_the_best_tiles_of_a_kernel_that_transposes_are_wide_on_both_sides(rows, backend):
     program = parse(TURNED.replace("64, 64,", f"64, {rows},"))
     best = rank_plans(program, H200, Request("h200", backend)).instances[0].plan.ugraph
