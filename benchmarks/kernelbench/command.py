@@ -233,7 +233,7 @@ def main(
             document.write(name, {**facts, **asked}, in_order)
 
     def take(kind: str, problem: Problem, row: Json) -> None:
-        found[kind][problem.key] = row
+        found[kind][problem.key] = {**row, "commit": facts["commit"]}
         click.echo(f"{problem.key} {row['problem']} {kind}: {document.row_line(row)}")
         write(kind)
 

@@ -141,7 +141,7 @@ def test_the_tables_of_the_page_count_what_is_left(tmp_path):
                  "operators": 7},
     }  # fmt: skip
     result, filled = tmp_path / "result.json", tmp_path / "page.md"
-    document.write(result, {"limit_s": 60.0}, rows)
+    document.write(result, {"limit_s": 60.0, "dry": True}, rows)
     marks = "<!-- kernelbench-{0} -->\n<!-- /kernelbench-{0} -->\n"
     filled.write_text(marks.format("counts") + marks.format("left"), encoding="utf-8")
     page.fill_page(json.loads(result.read_text(encoding="utf-8")), filled)
@@ -149,6 +149,23 @@ def test_the_tables_of_the_page_count_what_is_left(tmp_path):
     assert "| 1 | 3 | 1 | 1 | 1 | L1-1 |" in text
     assert "| L1-2 Two | a / b | - |" in text
     assert "| L1-3 Three | d | 3 of 7 |" in text
+
+
+def test_the_table_of_a_gpu_counts_losses_and_says_what_has_no_time(tmp_path):
+    timed = {"status": "taken", "correct": True, "commit": "abc", "served": "f(x) -> mirage_py: k"}
+    rows = {
+        "L1-1": {**timed, "problem": "1_One", "us": {"eager": 90.0, "compile": 60.0, "ours": 30.0}},
+        "L1-2": {**timed, "problem": "2_Two", "us": {"eager": 90.0, "compile": 60.0, "ours": 75.0}},
+        "L1-3": {"problem": "3_Three", "status": "crashed", "reason": "a late end", "commit": "d"},
+    }
+    result, filled = tmp_path / "result.json", tmp_path / "page.md"
+    document.write(result, {"dry": False, "options": {"dtype": "bf16"}}, rows)
+    filled.write_text("<!-- kernelbench-bf16 -->\n<!-- /kernelbench-bf16 -->\n", encoding="utf-8")
+    page.fill_page(json.loads(result.read_text(encoding="utf-8")), filled)
+    text = filled.read_text(encoding="utf-8")
+    assert "| 1 | 3 | 2 | 1 | 1 | 1.26x | 1.90x |" in text
+    assert "| L1-1 One | 90 | 60 | 30 | 2.000x | mirage_py | abc |" in text
+    assert "| L1-3 Three | - | - | - | - | a late end | d |" in text
 
 
 def test_a_sample_is_spread_over_the_levels():
