@@ -233,7 +233,8 @@ class NumericalCheck:
         running = [f for f in (self._ready, *self._begun.values()) if not f.done()]
         if running:
             self._pool.cancel(running)
-        WARM_CHECK.give(self._kind, self._pool, None if running else _FORGET)
+        last = None if running else _FORGET
+        WARM_CHECK.give(self._kind, self._pool, last, waits=self._is_large)
         device_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 

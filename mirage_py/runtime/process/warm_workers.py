@@ -67,16 +67,18 @@ class WarmWorkers:
                 self._timer.cancel()
         return pool
 
-    def give(self, key: Hashable, pool: Executor, last: Task | None = None) -> None:
-        """Keep a pool for the next one, each of its workers with the task ``last``, which is waited
-        for a little, or stop it.
+    def give(
+        self, key: Hashable, pool: Executor, last: Task | None = None, *, waits: bool = False
+    ) -> None:
+        """Keep a pool for the next one, each of its workers with the task ``last``, or stop it;
+        ``waits`` a little for those to be done.
         """
         with self._lock:
             is_kept = bool(self._idle_s) and self._pool is None
             asked = [pool.submit(last) for _ in range(pool.places)] if is_kept and last else []
             if is_kept:
                 self._store(key, pool)
-        wait(asked, _LAST_S)
+        wait(asked, _LAST_S if waits else 0.0)
         if not is_kept:
             pool.close()
 

@@ -70,7 +70,8 @@ def test_who_gives_a_pool_back_goes_on_when_its_workers_have_given_back_what_the
     kept.keep(3, lambda: pool)
     assert kept.take(3) is pool
     pool.answers = False
-    giving = threading.Thread(target=kept.give, args=(3, pool, {"service": "forget"}))
+    forget = {"service": "forget"}
+    giving = threading.Thread(target=kept.give, args=(3, pool, forget), kwargs={"waits": True})
     giving.start()
     giving.join(0.05)
     assert giving.is_alive()
