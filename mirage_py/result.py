@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -52,7 +52,7 @@ class Evidence:
     # The JSON form of what the numerical check has seen on each set of inputs (verify.float_case).
     float_sets: tuple[Mapping[str, Any], ...] = ()
     # The JSON form of what the checker of emitted code says of each kernel (code_check).
-    code: tuple[Mapping[str, Any], ...] = ()
+    code: Sequence[Mapping[str, Any]] = ()
 
     def __repr__(self) -> str:
         bound = "none" if self.error_bound is None else f"{self.error_bound:.2g}"

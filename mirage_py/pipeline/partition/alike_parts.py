@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from mirage_py.codegen.text.names import EmittedNames, renamed_plan
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked, torch_picked
+from mirage_py.pipeline.selection.code_reports import CodeReports
 from mirage_py.result import Evidence
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
@@ -110,11 +111,12 @@ def _about(evidence: Evidence, kernels: Mapping[str, str]) -> Evidence:
     """The same evidence, which says of each kernel what it is called here. A proof is of the part
     that was searched.
     """
-    code: list[Mapping[str, Any]] = [
-        {**report, "kernel": kernels.get(report["kernel"], report["kernel"])}
-        for report in evidence.code
-    ]
-    return replace(evidence, code=tuple(code), proof=None)
+
+    def code() -> Iterator[Mapping[str, Any]]:
+        for report in evidence.code:
+            yield {**report, "kernel": kernels.get(report["kernel"], report["kernel"])}
+
+    return replace(evidence, code=CodeReports(code), proof=None)
 
 
 def _of_part(kernel: str, old: str, new: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mirage_py.pipeline.selection.code_reports import CodeReports
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Evidence, SearchSummary
 from mirage_py.verify.numerical_check.check_strength import plain
@@ -28,7 +29,7 @@ def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
         float_source=worst.float_source,
         samples=sum(e.samples for e in parts),
         float_sets=_joint_sets(parts),
-        code=tuple(kernel for e in parts for kernel in e.code),
+        code=CodeReports(lambda: (kernel for e in parts for kernel in e.code)),
     )
 
 

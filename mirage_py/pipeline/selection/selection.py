@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.selection.code_reports import CodeReports
 from mirage_py.pipeline.selection.record import kernel_resources, race_record, ranked_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.progress import Told
@@ -307,7 +308,7 @@ class Ranking:
             samples=sampled.samples,
             proof=proof.document() if proof else None,
             functions=field.functions.document() if field.functions else None,
-            code=_code_of(plan, self.target),
+            code=CodeReports(partial(_code_of, plan, self.target)),
         )
 
     @cached_property
