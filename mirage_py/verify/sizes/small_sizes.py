@@ -11,8 +11,10 @@ from math import prod
 import numpy as np
 
 from mirage_py.errors import InputError
+from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
+from mirage_py.verify.sizes.affine import affine
 from mirage_py.verify.sizes.shrink import covering, digit_sizes, fixed_dims, predicates_of
 from mirage_py.verify.sizes.tied_dims import TiedDims
 
@@ -24,6 +26,8 @@ _SPARE = 3
 # holds several values, as residues of two primes, and each family has its own.
 _MANY_POINTS = 1 << 22
 _LEAST = 2
+# About the largest of the small sizes.
+_MOST_DISTINCT = 32
 # Enough tiles to have a first, a middle and a last one.
 _MAX_TILES = 4
 _UNTIED = TiedDims()
@@ -46,7 +50,8 @@ def small_extents(
     """A size for every dimension, in the program's order.
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``) or have fewer values of each
-    digit; ``fixed`` ones and those of size 1 keep theirs. The others are small, no two equal but
+    digit; ``fixed`` ones and those of size 1 keep theirs, and few points that an index counts down:
+    of more it would be negative. The others are small, no two equal but
     for ``tied`` ones, and different from the kept ones and from the program's constants: a mean
     over 5 points is not a division by 5. A value that is read at other indices has all that they
     reach; where it cannot, all sizes are the program's.
@@ -66,7 +71,8 @@ def small_extents(
     def points(extents: Mapping[str, int]) -> int:
         return max((prod(extents[d] for d in n.dims) for n in program.nodes), default=0)
 
-    fixed = tied.kept((*fixed, *(d for d in fixed_dims(program) if d not in digits)))
+    divided = (d for d in fixed_dims(program) if d not in digits)
+    fixed = tied.kept((*fixed, *divided, *_counted_down(program)))
     kept = digits | {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
     first = {d: group[0] for group in tied.groups for d in group}
@@ -122,6 +128,14 @@ def _distinct(
         if e not in taken and not any(e * a * b in avoid for a in factors for b in factors):
             drawn.append(e)
     return drawn
+
+
+def _counted_down(program: Program) -> tuple[str, ...]:
+    """Dimensions of few points that are subtracted in an index: x[7 - d]."""
+    indices = [e for n in program.nodes if isinstance(n.attr, Access) for e in n.attr.index]
+    forms = (form for e in indices if (form := affine(e)) is not None)
+    down = dict.fromkeys(d for form in forms for d, factor in form.terms if factor < 0)
+    return tuple(d for d in down if program.sizes[d] <= _MOST_DISTINCT)
 
 
 def _compared(program: Program) -> tuple[str, ...]:
