@@ -78,13 +78,15 @@ def small_extents(
     first = {d: group[0] for group in tied.groups for d in group}
     free = [d for d in program.dim_names if d not in kept and first.get(d, d) == d]
     masked = dict.fromkeys(first.get(d, d) for d in _compared(program))
+    compared = sorted((d for d in masked if d in free), key=lambda d: program.sizes[d])
 
-    def chosen_from(drawn: Sequence[int]) -> dict[str, int]:
+    def with_sizes(drawn: Sequence[int]) -> dict[str, int]:
         order = np.random.default_rng(seed).permutation(len(drawn))
         chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
-        compared = [d for d in masked if d in chosen]
-        by_size = sorted(compared, key=lambda d: program.sizes[d])
-        chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
+        return everywhere(chosen)
+
+    def everywhere(chosen: dict[str, int]) -> dict[str, int]:
+        chosen |= dict(zip(compared, sorted(chosen[d] for d in compared), strict=True))
         chosen = tied.spread(chosen)
         return covering(program, {d: kept.get(d) or chosen[d] for d in program.dim_names})
 
@@ -93,18 +95,24 @@ def small_extents(
     def least(number: int) -> list[int]:
         return _distinct(number, chain((_LEAST,), _candidates()), *others)
 
-    half = [*least(-(-len(free) // 2)), *least(-(-len(free) // 2))][: len(free)]
+    def with_pairs() -> dict[str, int]:
+        # Neighbours here, one further for the next seed: what a pair hides the other seed shows.
+        order = [*(d for d in free if d not in compared), *compared]
+        places = [(place + seed % 2) // 2 for place in range(len(order))]
+        drawn = least(max(places, default=0) + 1)
+        return everywhere({d: drawn[n] for d, n in zip(order, places, strict=True)})
+
     if in_pairs:
         with contextlib.suppress(InputError):
-            return chosen_from(half)
+            return with_pairs()
     try:
-        found = chosen_from(_distinct(len(free) + _SPARE, _candidates(), *others))
+        found = with_sizes(_distinct(len(free) + _SPARE, _candidates(), *others))
     except InputError:  # small ones reach beyond a size that cannot change
         return dict(program.sizes)
     with contextlib.suppress(InputError):
         if points(found) > _MANY_POINTS:
-            found = min(found, chosen_from(least(len(free))), key=points)
-        if points(found) > _MANY_POINTS >= points(paired := chosen_from(half)):
+            found = min(found, with_sizes(least(len(free))), key=points)
+        if points(found) > _MANY_POINTS >= points(paired := with_pairs()):
             found = paired
     return found
 
