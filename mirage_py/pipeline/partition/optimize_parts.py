@@ -185,7 +185,8 @@ def _chosen(whole: Partition, rank: RankPart, job: PartJob, deadline: float | No
     long as there is time.
     """
     first = alike(whole.parts)
-    clock = PartClock(whole, first, job.target, job.request.budget, deadline)
+    budget, measure = job.request.budget, job.measure
+    clock = PartClock(whole, first, job.target, budget, deadline, measure=measure)
     found: dict[int, Chosen] = {}
     for number in clock.order:
         part, budget = whole.parts[number], clock.share(number)

@@ -17,14 +17,15 @@ _LEAST_S = 0.75
 # many parts those that take longest have as much.
 _ENOUGH_S = 5.0
 # So many parts have their shares whatever the others took.
-_FEW = 4
+_FEW = 8
 # What checking and timing the composites get of all that there is.
 _COMPOSITES = 0.25
 
 
 class PartClock:
     """``first`` has for each part the one that is searched for it; ``budget`` is that of all parts
-    and the composites, to ``deadline`` (of time.monotonic); None for no end.
+    and the composites, to ``deadline`` (of time.monotonic); None for no end. Without ``measure``
+    all have their shares: plans run on the CPU, which takes as long as it takes.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class PartClock:
         target: Target,
         budget: float | None,
         deadline: float | None,
+        *,
+        measure: bool = True,
     ) -> None:
         # Neither a library's part nor a copy is searched; the composite is measured.
         counts = [0 if library_convolution(p) else operator_count(p) for p in whole.parts]
@@ -45,7 +48,7 @@ class PartClock:
         self._equal = 0.0 if budget is None else budget / (len(searched) + 1)
         self._reserved = max(self._equal, _COMPOSITES * (budget or 0.0))
         self._deadline = deadline
-        self._are_few = len(searched) <= _FEW
+        self._are_few = not measure or len(searched) <= _FEW
         values = {n: fused_model_us(whole.parts[n], target) * first.count(n) for n in searched}
         apart = [n for n in distinct if not counts[n]]
         self.order = (*apart, *sorted(searched, key=lambda n: -values[n]))

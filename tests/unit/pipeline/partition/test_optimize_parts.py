@@ -287,5 +287,7 @@ def test_parts_that_there_is_no_time_for_are_not_begun(
     assert many.share(many.order[0]) == 5.0
     late = PartClock(whole, (0, 1), H200, 9.0, 101.0)
     assert [late.share(n) for n in late.order] == [0.0, 0.0]
+    on_cpu = PartClock(whole, (0, 1), H200, 9.0, 101.0, measure=False)
+    assert min(on_cpu.share(n) or 0.0 for n in on_cpu.order) > 2.0
     assert PartClock(whole, (0, 0), H200, 9.0, 109.0).order == (0,)
     assert PartClock(whole, (0, 1), H200, None, None).share(0) is None
