@@ -21,26 +21,19 @@ def conversion_tile(
     ``in_pairs``: values are pairs of halves, and stay so where a pair lies along the tile's rows;
     ``has_stmatrix``: they may be stored as matrices.
     """
-    tile = _tile(target, element_bytes)
-    if tile is None:
-        return None
     by_lanes = _linear_wavefronts(given, target, element_bytes, in_pairs)
-    return (
-        tile
-        if _conversion_wavefronts(tile, given, target, in_pairs, has_stmatrix) < by_lanes
-        else None
-    )
+    found: list[tuple[int, int, SharedTile]] = []
+    for n, tile in enumerate(_tiles(given, target, element_bytes)):
+        count = _conversion_wavefronts(tile, given, target, in_pairs, has_stmatrix)
+        found += [(count, n, tile)] if count < by_lanes else []
+    return min(found)[2] if found else None
 
 
 def conversion_wavefronts(given: Layout, target: Layout, element_bytes: int, in_pairs: bool) -> int:
     """Wavefronts that a warp needs to convert a layout in the better form."""
     by_lanes = _linear_wavefronts(given, target, element_bytes, in_pairs)
-    tile = _tile(target, element_bytes)
-    return (
-        by_lanes
-        if tile is None
-        else min(by_lanes, _conversion_wavefronts(tile, given, target, in_pairs))
-    )
+    tiles = _tiles(given, target, element_bytes)
+    return min([by_lanes, *(_conversion_wavefronts(t, given, target, in_pairs) for t in tiles)])
 
 
 def stmatrix_store(tile: SharedTile, given: Layout, in_pairs: bool) -> StMatrix | None:
@@ -52,14 +45,20 @@ def stmatrix_store(tile: SharedTile, given: Layout, in_pairs: bool) -> StMatrix 
     return store if stmatrix_wavefronts(tile, store) <= by_words else None
 
 
-def _tile(target: Layout, element_bytes: int) -> SharedTile | None:
-    """Rows along what a thread reads at once; None where that is a single element."""
+def _tiles(given: Layout, target: Layout, element_bytes: int) -> list[SharedTile]:
+    """Tiles with rows along what a thread reads at once, in the order of the rows' numbers and with
+    those first that the writing lanes have: rows flip banks by their lowest bits. None where a
+    thread reads single elements.
+    """
     if not target.registers or target.register_run(target.registers[0][0]) == 1:
-        return None
+        return []
     dim = target.registers[0][0]
     bits = sorted(target.bits())
     columns = tuple(b for b in bits if b[0] == dim)
-    return SharedTile(columns, tuple(b for b in bits if b[0] != dim), element_bytes)
+    rows = tuple(b for b in bits if b[0] != dim)
+    by_lanes = tuple(sorted(rows, key=lambda b: b not in given.lanes))
+    orders = dict.fromkeys((rows, by_lanes))
+    return [SharedTile(columns, order, element_bytes) for order in orders]
 
 
 def _conversion_wavefronts(

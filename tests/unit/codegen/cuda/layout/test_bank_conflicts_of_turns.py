@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from oracles.swizzle import swizzled
 
+from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.layout_conversion import (
     _linear_wavefronts,
     conversion_tile,
@@ -64,3 +65,14 @@ def test_where_the_order_of_lanes_is_as_good_it_stays():
 def test_without_vectors_there_is_no_tile():
     layout = Layout((("b", 1), ("d", 0)), bits("d", 5, 1), (("b", 0),))
     assert conversion_tile(layout, layout, 4, in_pairs=False) is None
+
+
+def test_rows_that_the_lanes_have_flip_banks_where_a_tile_is_transposed():
+    # 64 channels by 128 pixels of halves: read along pixels, written along channels.
+    pixels, channels = bits("p", 7), bits("c", 6)
+    given = blocked((*pixels, *channels), 8, 3)
+    want = blocked((*channels, *pixels), 8, 3)
+    tile = conversion_tile(given, want, 2, in_pairs=True)
+    assert tile is not None
+    # Of 16 lanes along the pixels two meet in a bank, and not all.
+    assert conversion_wavefronts(given, want, 2, in_pairs=True) <= 32 * 2 + 4 * 4
