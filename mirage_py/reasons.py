@@ -32,6 +32,7 @@ class Code(Enum):
     BOUND_ON_NODES = "saturation stopped at the bound on nodes ({})"
     BOUND_ON_ROUNDS = "saturation stopped at the bound on rounds ({})"
     EXTRACTION_CUT = "extraction stopped at its bound ({})"
+    INTERMEDIATES_CUT = "the likeliest {} of {} values between kernels were tried"
     OUT_OF_TIME = "stopped before the space was gone through"
     REFUTED = "refuted ({}): {}"
     NO_CONFIGURATION = "no configuration reaches all outputs"

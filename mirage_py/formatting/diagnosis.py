@@ -56,6 +56,13 @@ REASONS = (
         "--limit max_tensors={twice_max_tensors}",
     ),
     Cause(
+        Code.INTERMEDIATES_CUT,
+        "not every value was tried that one kernel could store for another",
+        "there are more than max_intermediates = {max_intermediates}: those that the program "
+        "itself computes come first, then the cheapest",
+        "--limit max_intermediates={twice_max_intermediates}",
+    ),
+    Cause(
         Code.BOUND_ON_NODES,
         "the laws were cut off before they had nothing to add",
         "the program's expressions in all their forms are more than max_nodes = {max_nodes}",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import prod
 
 from mirage_py.axioms.terms.class_table import ClassTable, Row
 from mirage_py.reasons import Code, Reason, reason
@@ -28,6 +29,8 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 
+# Elements of all values in a pool at most, 16 bytes each: values of six dimensions are large.
+_MOST_ELEMENTS = 1 << 23
 # Candidates between two looks at the clock.
 _LOOK_EVERY = 1_000
 
@@ -93,11 +96,12 @@ class Closure:
         self._operators = OperatorCount(ground.max_operators)
         self._queue: list[tuple[int, int, int, int, int]] = []
         self._pushed = 0
+        self._elements = 0
         # Taken tensors by class, as they were taken: what a row's operands are looked up in.
         self._taken: dict[int, list[int]] = {}
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Close the pool. False when the bound on its size was met first, or ``stop`` said so."""
+        """Close the pool. False when a bound on its size was met first, or ``stop`` said so."""
         self._add_leaves()
         look_at = self.counter.candidates
         while self._queue:
@@ -107,7 +111,7 @@ class Closure:
                 look_at = self.counter.candidates + _LOOK_EVERY
             *_, number, class_ = heapq.heappop(self._queue)
             self._take(number, class_)
-            if len(self.pool) > self.ground.max_tensors:
+            if len(self.pool) > self.ground.max_tensors or self._elements > _MOST_ELEMENTS:
                 return False
         return True
 
@@ -296,6 +300,8 @@ class Closure:
         number, moved = self.pool.add(value, looped, dims, stage, way)
         moved |= self._operators.note(number, way)
         tensor = self.pool[number]
+        if not tensor.classes:
+            self._elements += prod(self.values.shape(value))
         # With a class alone nothing changes for the others: where the laws were cut off before they
         # had nothing to add, one value has hundreds.
         fresh = class_ not in tensor.classes

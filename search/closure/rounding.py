@@ -10,13 +10,13 @@ error is a multiple of that of the best way and of the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mirage_py.search.closure.pool import Alternative, Pool
 from mirage_py.search.space.leaves import SCALAR_LEAVES, TENSOR_LEAVES
-from mirage_py.search.space.spaces import Space
+from mirage_py.search.space.spaces import Space, rounding_space
 from mirage_py.search.space.values import Values, evaluate
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, I32, DType
@@ -38,7 +38,8 @@ _Way = tuple[int, str, tuple[int, ...], tuple[int, ...]]
 class _Known:
     """A value in float64 and as the best way gives it, and for each set of inputs its error.
 
-    ``changes`` counts how often another way improved on it.
+    ``changes`` counts how often another way improved on it; ``scale`` has the largest element of
+    each set. ``is_open``: another way may have an element of the exact value that none had so far.
     """
 
     exact: FloatArray
@@ -46,6 +47,16 @@ class _Known:
     error: FloatArray
     own: FloatArray | None = None
     changes: int = 0
+    is_open: bool = field(init=False)
+    scale: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._measure()
+
+    def _measure(self) -> None:
+        self.scale = _largest(self.exact)
+        is_whole = self.exact.dtype != np.bool_ and bool(np.isfinite(self.exact).all())
+        self.is_open = self.own is None and not is_whole
 
     def fill(self, exact: FloatArray) -> None:
         """Where one way divides by zero and another does not, the value is what that gives."""
@@ -55,13 +66,14 @@ class _Known:
         ):
             self.exact, self.error = filled, _errors(self.rounded, filled)
             self.changes += 1
+            self._measure()
 
 
 class Rounding:
     """What rounding does to the values of one draw."""
 
     def __init__(self, program: Program, values: Values) -> None:
-        self._space = values.space
+        self._space = rounding_space(program, values.space)
         self._operands = common_half(program)
         self._roundoff = max(o.tensor.dtype.unit_roundoff for o in program.outputs)
         self._meaning = KernelMeaning(np.float64, 1)
@@ -99,8 +111,7 @@ class Rounding:
             if known is None or len(errors) < 2:
                 continue
             own = known.error if known.own is None else np.maximum(known.error, known.own)
-            scale = _largest(known.exact)
-            allowed = _BEST_ERRORS * own + _ROUNDINGS * self._roundoff * scale + _NOTHING
+            allowed = _BEST_ERRORS * own + _ROUNDINGS * self._roundoff * known.scale + _NOTHING
             spoilt = [
                 w
                 for w, e in zip(tensor.alternatives, errors, strict=True)
@@ -133,16 +144,19 @@ class Rounding:
         operands = [self._known[a].changes for a in args]
         before, error = self._errors_of.get(key, ([], known.error))
         if before != [known.changes, *operands]:
-            error = self._compared(known, *self._made(way.op, args, axes))
+            error = self._compared(known, way.op, args, axes)
             self._errors_of[key] = ([known.changes, *operands], error)
         return error
 
-    def _compared(self, known: _Known, exact: FloatArray, rounded: FloatArray) -> FloatArray:
+    def _compared(
+        self, known: _Known, op: str, args: tuple[int, ...], axes: Sequence[int]
+    ) -> FloatArray:
         """The error of what a way gives, which is kept if it is the smallest."""
-        if known.own is None:
-            known.fill(exact)
+        if known.is_open:
+            known.fill(self._exact(op, args, axes))
+        rounded = self._rounded(op, args, axes)
         error = _errors(rounded, known.exact)
-        scale = _largest(known.exact) + _NOTHING
+        scale = known.scale + _NOTHING
         if (error / scale).max() < (known.error / scale).max():
             known.rounded, known.error = rounded, error
             known.changes += 1
@@ -160,12 +174,17 @@ class Rounding:
     def _made(
         self, op: str, args: tuple[int, ...], axes: Sequence[int]
     ) -> tuple[FloatArray, FloatArray]:
-        exact = self._applied(op, [self._known[a].exact for a in args], axes)
+        return self._exact(op, args, axes), self._rounded(op, args, axes)
+
+    def _exact(self, op: str, args: tuple[int, ...], axes: Sequence[int]) -> FloatArray:
+        return self._applied(op, [self._known[a].exact for a in args], axes)
+
+    def _rounded(self, op: str, args: tuple[int, ...], axes: Sequence[int]) -> FloatArray:
         operands = [self._known[a].rounded for a in args]
         if op == "matmul" and self._operands is not None:
             operands = [with_bits_of(self._operands, x) for x in operands]
         rounded = self._applied(op, operands, axes)
-        return exact, rounded if rounded.dtype == np.bool_ else with_bits_of(F32, rounded)
+        return rounded if rounded.dtype == np.bool_ else with_bits_of(F32, rounded)
 
     def _applied(self, op: str, args: Sequence[FloatArray], axes: Sequence[int]) -> FloatArray:
         meaning = self._meaning
@@ -206,13 +225,19 @@ def _type(program: Program, leaf: Node) -> DType:
 def _errors(rounded: FloatArray, exact: FloatArray) -> FloatArray:
     """The largest error on each set of inputs, where there is a value."""
     with np.errstate(all="ignore"):
-        distance = np.abs(np.subtract(rounded, exact, dtype=np.float64))
+        distance = np.subtract(rounded, exact, dtype=np.float64)
+        np.abs(distance, out=distance)
+        largest = _largest(distance, finite=False)
+        if np.isfinite(largest).all():  # so both are, everywhere
+            return largest
         distance = np.where(np.isfinite(rounded), distance, np.inf)
     return _largest(np.where(np.isfinite(exact), distance, 0.0), finite=False)
 
 
 def _largest(values: FloatArray, *, finite: bool = True) -> FloatArray:
     sizes = np.abs(np.asarray(values, np.float64))
-    if finite:
-        sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+    largest = np.asarray(sizes.reshape(len(sizes), -1).max(axis=1))
+    if not finite or np.isfinite(largest).all():
+        return largest
+    sizes = np.where(np.isfinite(sizes), sizes, 0.0)
     return np.asarray(sizes.reshape(len(sizes), -1).max(axis=1))

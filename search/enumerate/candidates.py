@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.closure import Given
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.enumerate.draws import Draw, OutOfTimeError
@@ -23,9 +24,10 @@ from mirage_py.search.enumerate.libraries import (
 )
 from mirage_py.search.extract.bounds import Bounds, bits_of
 from mirage_py.search.extract.choices import Choices
+from mirage_py.search.extract.task import Outcome
 from mirage_py.search.extract.work import BlockWork
 from mirage_py.search.space.spaces import Configuration, configurations
-from mirage_py.search.space.values import Values
+from mirage_py.search.space.values import Values, evaluate
 from mirage_py.ugraph.ir.program import Program
 
 
@@ -148,9 +150,11 @@ class Candidates:
             raise
         finally:
             draw.outcome = outcome
+        self._keep_likely(here)
         if not draw.task.variant.splits:
             self._add_library_matmuls()
         self.counter, self.exhausted = here.counter, here.exhausted
+        self.reasons = here.reasons
 
     def _close_producers(self) -> None:
         task = self.draw.task
@@ -175,6 +179,24 @@ class Candidates:
                 work = BlockWork(program, gridded=configuration.gridded)
                 stages = max(t.stage for t in pool.tensors)
                 self.producers.append(Producer(configuration, pool, work, stages, stores))
+
+    def _keep_likely(self, outcome: Outcome) -> None:
+        """Of very many candidates those stay that the program itself computes, then those that cost
+        least to make.
+        """
+        most = self.draw.task.limits.max_intermediates
+        if len(self.by_name) <= most:
+            return
+        values = self.draw.values
+        own = dict.fromkeys(evaluate(self.draw.task.program, values))
+
+        def order(candidate: Candidate) -> tuple[bool, bool, float]:
+            us = min(self.producers[p].alone_us([candidate.value]) for p in candidate.producers)
+            return candidate.value not in own, not candidate.basic, us
+
+        kept = dict.fromkeys(c.name for c in sorted(self.by_name.values(), key=order)[:most])
+        outcome.give_up(reason(Code.INTERMEDIATES_CUT, most, len(self.by_name)))
+        self.by_name = {name: c for name, c in self.by_name.items() if name in kept}
 
     def _add_library_matmuls(self) -> None:
         """Matmuls of inputs, then matmuls of a candidate with an input."""

@@ -8,11 +8,11 @@ reads nothing that is split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 
 from mirage_py.reasons import Code, reason
-from mirage_py.search.closure.derivation import Derivation
+from mirage_py.search.closure.derivation import Derivation, derivation_from
 from mirage_py.search.closure.hits import hits, holds
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.clusters.clusters import clustered
@@ -33,6 +33,8 @@ from mirage_py.ugraph.ir.node import Access
 
 # First kernels per set of intermediates: with other loops, or other derivations.
 _MAX_FIRSTS = 4
+# Of more candidates than this the cost of each is that of greedy choices, without an extraction.
+_EXTRACTED = 128
 
 
 class TwoKernels:
@@ -46,7 +48,9 @@ class TwoKernels:
         self._firsts: dict[tuple[int, ...], list[First]] = {}
         self._made: dict[tuple[First, int], dict[int, int]] = {}
         self._families_of: dict[Derivation, tuple[Family, ...]] = {}
-        self._made_us = {c.name: self._making_us(c.name) for c in self.candidates.readable()}
+        readable = self.candidates.readable()
+        firsts_for = self._firsts_for if len(readable) <= _EXTRACTED else self._greedy_firsts
+        self._made_us = {c.name: self._making_us(c.name, firsts_for) for c in readable}
 
     @staticmethod
     def configurations(variant: Variant, limits: SearchLimits) -> Iterator[Configuration]:
@@ -147,14 +151,16 @@ class TwoKernels:
             if fresh:
                 yield fresh
 
-    def _making_us(self, name: str) -> float:
+    def _making_us(
+        self, name: str, firsts_for: Callable[[tuple[int, ...]], Sequence[First | None]]
+    ) -> float:
         """The cost of computing only a candidate, for each block of the reader.
 
         A first kernel has its own number of blocks, so what one of them costs says little.
         """
         program = self.task.program
         candidate = self.candidates.by_name[name]
-        firsts = self._firsts_for(self.candidates.to_make([name]))
+        firsts = firsts_for(self.candidates.to_make([name]))
         costs = [f.cost_us * self._waves(shared_out(f.origin.derivation)) for f in firsts if f]
         made_us = min(costs, default=0.0)
         if candidate.call is not None:
@@ -176,14 +182,32 @@ class TwoKernels:
                 producer.pool, roots, producer.work, limits, stages, choices=choices
             )
             for _, derivation in extraction.derivations:
-                if loops_in_vain(derivation):
-                    continue
-                work = BlockWork(self.task.program, gridded=shared_out(derivation))
-                for arrangement in arrangements(derivation):
-                    cost_us = arrangement_us(derivation, arrangement, work)
-                    cost_us += sum(work.store_us(producer.pool[r].dims) for r in roots)
-                    origin = Origin(producer.configuration, arrangement.name, derivation)
-                    yield First(values, arrangement, origin, cost_us)
+                if not loops_in_vain(derivation):
+                    yield from self._arranged(producer, values, roots, derivation)
+
+    def _greedy_firsts(self, values: tuple[int, ...]) -> list[First]:
+        """For each of the first few producers the kernel that greedy choices make."""
+        found: list[First] = []
+        for producer in self.candidates.producers_of(values)[: self.task.limits.makers]:
+            roots = next(product(*(producer.stores[v] for v in values)))
+            ways = producer.choices_at(producer.max_stage).bounds.greedy_ways(roots)
+            derivation = derivation_from(producer.pool, ways, roots)
+            found += self._arranged(producer, values, roots, derivation)
+        return found
+
+    def _arranged(
+        self,
+        producer: Producer,
+        values: tuple[int, ...],
+        roots: Sequence[int],
+        derivation: Derivation,
+    ) -> Iterator[First]:
+        work = BlockWork(self.task.program, gridded=shared_out(derivation))
+        for arrangement in arrangements(derivation):
+            cost_us = arrangement_us(derivation, arrangement, work)
+            cost_us += sum(work.store_us(producer.pool[r].dims) for r in roots)
+            origin = Origin(producer.configuration, arrangement.name, derivation)
+            yield First(values, arrangement, origin, cost_us)
 
     # -- both -------------------------------------------------------------------------------------
 

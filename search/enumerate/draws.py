@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from mirage_py.reasons import Code, reason
@@ -11,6 +12,7 @@ from mirage_py.search.closure.hits import draw
 from mirage_py.search.closure.pool import Alternative, Pool
 from mirage_py.search.closure.rounding import Rounding
 from mirage_py.search.extract.task import Outcome, Task
+from mirage_py.search.space.counters import Counter
 from mirage_py.search.space.spaces import (
     Configuration,
     has_pieces,
@@ -18,13 +20,25 @@ from mirage_py.search.space.spaces import (
     shortest_space,
 )
 from mirage_py.search.space.values import Values
-from mirage_py.ugraph.field import FIELDS
+from mirage_py.ugraph.field import FIELDS, DivisionByZero
 
 Check = tuple[Values, tuple[int, ...]]
 
 
 class OutOfTimeError(Exception):
     """Time was up before a pool was closed; half of it is of no use."""
+
+
+@dataclass(slots=True)
+class Closed:
+    """A pool, what its closure counted, whether it went to its end, and the ways that rounding took
+    out of it.
+    """
+
+    pool: Pool
+    counter: Counter
+    whole: bool
+    spoilt: list[tuple[int, Alternative]] = field(default_factory=list)
 
 
 class Draw:
@@ -49,6 +63,8 @@ class Draw:
         self.rounding = Rounding(program, self.values)
         self.outcome = Outcome()
         self.stop: Callable[[], bool] = lambda: False
+        # Kernels that stand alone and first kernels of two have the same pools.
+        self._closed: dict[Configuration, Closed] = {}
 
     def begin(self, stop: Callable[[], bool]) -> Outcome:
         """A fresh outcome, which everything goes to from now on."""
@@ -72,7 +88,25 @@ class Draw:
 
         Leaves with one of the ``hidden`` dimensions are not read. Raises OutOfTimeError.
         """
-        task, counter = self.task, self.outcome.counter
+        known = self._closed.get(configuration) if not given and not hidden else None
+        closed = known or self._close(configuration, given, hidden)
+        if not given and not hidden:
+            self._closed[configuration] = closed
+        self.outcome.counter.add(closed.counter)
+        if not closed.whole:
+            most = min(self.task.limits.max_tensors, len(closed.pool))
+            self.outcome.give_up(reason(Code.POOL_OUTGREW, most, configuration))
+        # What is known of rounding by now may spoil more.
+        closed.spoilt += self.rounding.prune(closed.pool)
+        for number, way in closed.spoilt:
+            example = partial(_described, closed.pool, number, way, configuration)
+            self.outcome.counter.prune(reason(Code.ROUNDING), example)
+        return closed.pool
+
+    def _close(
+        self, configuration: Configuration, given: Sequence[Given], hidden: Sequence[str]
+    ) -> Closed:
+        task, counter = self.task, Counter()
         leaves = tuple(x for x in task.form.leaves if not any(d in hidden for d in x.dims))
         ground = Ground(
             task.table,
@@ -85,18 +119,17 @@ class Draw:
             task.limits.merging,
         )
         closure = Closure(ground, self.values, configuration, counter, given)
-        closed = closure.run(self.stop)
+        try:
+            whole = closure.run(self.stop)
+        except DivisionByZero:
+            self.outcome.counter.add(counter)
+            raise
         counter.configurations += 1
         counter.tensors += len(closure.pool)
-        if not closed:
-            if self.stopped():
-                raise OutOfTimeError
-            most = task.limits.max_tensors
-            self.outcome.give_up(reason(Code.POOL_OUTGREW, most, configuration))
-        for number, way in self.rounding.prune(closure.pool):
-            example = partial(_described, closure.pool, number, way, configuration)
-            counter.prune(reason(Code.ROUNDING), example)
-        return closure.pool
+        if not whole and self.stopped():
+            self.outcome.counter.add(counter)
+            raise OutOfTimeError
+        return Closed(closure.pool, counter, whole)
 
 
 def _described(pool: Pool, number: int, way: Alternative, configuration: Configuration) -> str:

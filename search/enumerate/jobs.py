@@ -146,6 +146,7 @@ def _explore_pairs(setting: Setting, job: Job, pairs: TwoKernels, outcome: Outco
     variant = pairs.task.variant
     if job == next(j for j in _jobs_of_variant(setting, job.ring, variant) if j.kernels == 2):
         outcome.counter.add(pairs.candidates.counter)
+        outcome.reasons.extend(pairs.candidates.reasons)
     outcome.exhausted &= pairs.candidates.exhausted
     if job.configuration is None:
         pairs.explore_library_ends()

@@ -26,6 +26,7 @@ _BOUNDS = {
     "max_nodes": Code.BOUND_ON_NODES,
     "rounds": Code.BOUND_ON_ROUNDS,
     "max_tensors": Code.POOL_OUTGREW,
+    "max_intermediates": Code.INTERMEDIATES_CUT,
 }
 
 

@@ -17,14 +17,18 @@ from mirage_py.search.extract.work import WorkModel
 from mirage_py.ugraph.ir.node import Access
 
 _ORDER = 1 if sys.byteorder == "little" else -1
+_BLOCK = (1 << 256) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Greedy:
-    """For each tensor the members of one derivation, and the cost of its own step there."""
+    """For each tensor the members of one derivation, and its own step there: which of its ways, and
+    what that costs.
+    """
 
     members: list[int]
     step_us: list[float]
+    way: list[int]
 
 
 class _Sums(dict[int, float]):
@@ -40,20 +44,26 @@ class _Sums(dict[int, float]):
 
 
 class Weights:
-    """Adds up a weight for each member of a set, sixteen members at a time."""
+    """Adds up a weight for each member of a set, sixteen members at a time, and passes over 256 at
+    once of which there are none.
+    """
 
     def __init__(self, weights: Sequence[float]) -> None:
         self._sums = [_Sums(weights[n : n + 16]) for n in range(0, len(weights), 16)]
-        self._bytes = 2 * len(self._sums)
 
     def total(self, bits: int) -> float:
         """The sum over a set."""
         total = 0.0
-        chunks = memoryview(bits.to_bytes(self._bytes, sys.byteorder)).cast("H")
-        # The most significant sixteen come first where bytes do.
-        for sums, chunk in zip(self._sums, chunks[::_ORDER], strict=True):
-            if chunk:
-                total += sums[chunk]
+        place = 0
+        while bits:
+            if block := bits & _BLOCK:
+                # The most significant sixteen come first where bytes do.
+                chunks = memoryview(block.to_bytes(32, sys.byteorder)).cast("H")[::_ORDER]
+                for number, chunk in enumerate(chunks, place):
+                    if chunk:
+                        total += self._sums[number][chunk]
+            bits >>= 256
+            place += 16
         return total
 
 
@@ -82,6 +92,11 @@ class Bounds:
         """What the owed tensors cost if each is made as it would be alone."""
         rest = union(self._greedy.members, members_of(owed)) & ~chosen
         return self._greedy_us.total(rest)
+
+    def greedy_ways(self, tensors: Sequence[int]) -> dict[int, Alternative]:
+        """How greedy choices make all of these, which have a derivation."""
+        made = members_of(union(self._greedy.members, tensors))
+        return {n: self.ways[n][self._greedy.way[n]] for n in made}
 
     @cached_property
     def _greedy_us(self) -> Weights:
@@ -161,13 +176,14 @@ class Bounds:
                 if not args:
                     queue.append((self.costs[number][position], number, position, 1 << number))
         heapq.heapify(queue)
-        greedy = _Greedy([0] * len(self.pool), [0.0] * len(self.pool))
+        greedy = _Greedy([0] * len(self.pool), [0.0] * len(self.pool), [0] * len(self.pool))
         while queue:
             _, number, position, members = heapq.heappop(queue)
             if greedy.members[number]:
                 continue
             greedy.members[number] = members
             greedy.step_us[number] = self.costs[number][position]
+            greedy.way[number] = position
             for user, choice in users[number]:
                 missing[user, choice] -= 1
                 if missing[user, choice] or greedy.members[user]:

@@ -92,8 +92,20 @@ def extract(
 
 
 def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
-    """Numbers of stages that give different derivations."""
-    return range(max(pool[r].stage for r in roots), max(t.stage for t in pool.tensors) + 1)
+    """Numbers of stages that give different derivations: only the least where nothing that the
+    roots are made of can be made at a later stage than its first.
+    """
+    least = max(pool[r].stage for r in roots)
+    seen = dict.fromkeys(roots)
+    todo = list(seen)
+    while todo:
+        tensor = pool[todo.pop()]
+        for way in tensor.alternatives:
+            if pool.earliest_stage(tensor.looped, way) > tensor.stage:
+                return range(least, max(t.stage for t in pool.tensors) + 1)
+            todo += [a for a in way.args if a not in seen]
+            seen.update(dict.fromkeys(way.args))
+    return range(least, least + 1)
 
 
 class _Alike:

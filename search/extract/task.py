@@ -35,6 +35,7 @@ class SearchLimits:
     ``extraction``     how many derivations of a kernel that ends the program, and how long to look
     ``epilogue``       the same for a kernel that ends the program and reads another's intermediates
     ``prologue``       the same for a kernel that leaves intermediates to another
+    ``max_intermediates``  values that a first kernel may store: of more the likely ones
     ``makers``         configurations in which the same intermediates are made
     ``max_operators``  of one kernel up to a tensor, as closure/pool.py counts them
     ``pruning``        "none": every combination that loops and shapes allow is taken, not only
@@ -51,6 +52,7 @@ class SearchLimits:
     max_loops: int = 3
     max_kernels: int = 2
     max_tensors: int = 3000
+    max_intermediates: int = 256
     extraction: ExtractionLimits = field(default_factory=ExtractionLimits)
     epilogue: ExtractionLimits = field(
         default_factory=lambda: ExtractionLimits(derivations=24, alike=1, slack=4.0, expansions=300)

@@ -27,6 +27,9 @@ _PIECEWISE = ("mask", "where", *ORDERED)
 _ROOTS = ("sqrt", "rsqrt", "pow")
 _ROOT_POINTS = 16
 _FEWEST_TRIALS, _MOST_TRIALS, _MOST_ELEMENTS = 8, 32, 1 << 14
+# A value with more elements is drawn over shorter dimensions: in all trials over a field, and for
+# each set of inputs on which rounding is looked at.
+_LARGE, _LARGE_SET = 1 << 13, 1 << 10
 
 
 @dataclass(frozen=True)
@@ -100,22 +103,30 @@ def representative_space(program: Program, variant: int = 0, splits: tuple[str, 
     pure = islice(cycle(_PURE_TILES), variant % len(_PURE_TILES), None)
     loopable = loopable_dims(program, splits)
     tiles = {d: next(primes) if d in loopable else next(pure) for d in program.dim_names}
-    space = Space(program.dim_names, loopable, tiles, 1)
-    if _largest(program, space) > _MOST_ELEMENTS:
-        space = replace(space, tiles={**tiles, **_short_tiles(program, loopable, variant, taken)})
-    return _with_trials(program, space)
+    space = _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
+    if space.trials * _largest(program, space) > _LARGE:
+        space = _with_trials(program, _shortened(program, space, variant))
+    return space
 
 
-def _short_tiles(
-    program: Program, loopable: Sequence[str], variant: int, taken: Sequence[float]
-) -> dict[str, int]:
-    """The shortest that can be told apart: dimensions whose size is a value differ in it, and of
-    the others only the axes count.
+def rounding_space(program: Program, space: Space) -> Space:
+    """The extents at which rounding is looked at: those of a space, or shorter ones."""
+    return _shortened(program, space, 0) if _largest(program, space) > _LARGE_SET else space
+
+
+def _shortened(program: Program, space: Space, variant: int) -> Space:
+    """The shortest tiles that can be told apart: dimensions whose size is a value differ in it, and
+    of the others only the axes count.
     """
+    taken = [abs(c) for c in scalars_of(program)]
     free = [t for t in _SHORT_TILES if ITERATIONS * t not in taken and t not in taken]
+    loopable = space.loopable
     sized = [d for d in loopable if any(n.op == "size" and n.attr == d for n in program.nodes)]
     turn = len(sized) + 1
-    return {d: free[(sized.index(d) + variant) % turn] if d in sized else free[0] for d in loopable}
+    short = {
+        d: free[(sized.index(d) + variant) % turn] if d in sized else free[0] for d in loopable
+    }
+    return replace(space, tiles={**space.tiles, **short})
 
 
 def _largest(program: Program, space: Space) -> int:

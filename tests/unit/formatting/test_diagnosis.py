@@ -44,6 +44,7 @@ LIMITS = {
     "max_loops": 3,
     "max_kernels": 2,
     "max_tensors": 3000,
+    "max_intermediates": 256,
     "max_operators": 8,
 }
 

@@ -36,9 +36,9 @@ def pools_of(program, rounding=None):
 )
 def test_what_is_known_of_a_way_is_what_would_be_found_again(program, monkeypatch):
     made = []
-    original = Rounding._made
+    original = Rounding._rounded
     monkeypatch.setattr(
-        Rounding, "_made", lambda self, *way: [made.append(way), original(self, *way)][1]
+        Rounding, "_rounded", lambda self, *way: [made.append(way), original(self, *way)][1]
     )
     remembered = pools_of(program)
     few = len(made)

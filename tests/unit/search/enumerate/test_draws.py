@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from unit.search import programs
 from unit.search.kernels import FACTORED
 
 from mirage_py.reasons import Code, reason
+from mirage_py.search.closure import closure
+from mirage_py.search.closure.closure import Closure
 from mirage_py.search.enumerate import jobs
 from mirage_py.search.enumerate.draws import Draw
 from mirage_py.search.enumerate.search import search
@@ -143,3 +147,50 @@ def test_outcomes_are_merged_in_order():
     assert [*one.families.values()] == [found[1], found[0]]
     assert one.reasons == [reason(Code.EXTRACTION_CUT, "no loop")]
     assert (one.refuted, one.exhausted, one.stopped) == (2, False, True)
+
+
+def test_a_pool_is_closed_once_for_kernels_alone_and_first_of_two(monkeypatch):
+    closed = []
+    run = Closure.run
+    monkeypatch.setattr(
+        Closure, "run", lambda self, *stop: [closed.append(self), run(self, *stop)][1]
+    )
+    setting = jobs.Setting(programs.layernorm_linear(), 0, FACTORED)
+    drawn = Draw(jobs.task_of(setting, "factored", None), 0, skip_divisions=False)
+    counts = []
+    for _ in range(2):
+        outcome = drawn.begin(lambda: False)
+        pool = drawn.close(Configuration(("d",)))
+        counted = outcome.counter.freeze()
+        counts.append((counted.candidates, counted.evaluations, counted.tensors, counted.merged))
+    assert len(closed) == 1
+    assert counts[0] == counts[1]
+    assert counted.tensors == len(pool) > 20
+    drawn.close(Configuration(("d",)), hidden=("n",))
+    assert len(closed) == 2
+
+
+def test_a_pool_of_large_values_is_bounded_by_their_elements(monkeypatch):
+    """6,500 values of six dimensions took 8 GB."""
+    monkeypatch.setattr(closure, "_MOST_ELEMENTS", 60)
+    forget()
+    try:
+        result = search(normalised(), limits=FACTORED)
+    finally:
+        forget()
+    assert not result.exhausted
+    cut = [r for r in result.reasons if r.code is Code.POOL_OUTGREW]
+    assert cut
+    assert all(0 < int(r.data[0]) < FACTORED.max_tensors for r in cut)
+
+
+def test_of_too_many_candidates_the_likely_ones_stay():
+    whole = search(programs.attention(), limits=FACTORED)
+    result = search(programs.attention(), limits=replace(FACTORED, max_intermediates=3))
+    cut = [r for r in result.reasons if r.code is Code.INTERMEDIATES_CUT]
+    assert cut
+    assert all(int(r.data[0]) == 3 < int(r.data[1]) for r in cut)
+    assert result.rings[0].cut_by == ("max_intermediates",)
+    assert {f.ugraph.digest for f in result.families} < {f.ugraph.digest for f in whole.families}
+    # What the program itself computes is among them: the logits, and what they are divided by.
+    assert {f.kind for f in result.families} == {f.kind for f in whole.families}

@@ -144,3 +144,27 @@ def test_alike_derivations_are_left_out():
     one_each = ExtractionLimits(derivations=10_000, alike=1, slack=1e9, expansions=1_000_000)
     few = len(extract(pool, roots, work, one_each, 2).derivations)
     assert 1 < few < every
+
+
+@pytest.mark.parametrize("make", [programs.layernorm_linear, programs.row_statistics])
+def test_no_number_of_stages_gives_what_a_smaller_one_gave(make):
+    """Of a kernel for a small value the pool has far more stages than it can use."""
+    program = make()
+    looped = [d for d in program.dim_names if d in ("d", "n")][:1]
+    found = closed(program, *looped)
+    pool, work = found.pool, BlockWork(program)
+    most = max(t.stage for t in pool.tensors)
+    skipped = 0
+    for number, tensor in enumerate(pool.tensors):
+        worth = stages_worth_a_search(pool, (number,))
+        known: list[str] = []
+        for stages in range(tensor.stage, most + 1):
+            derivations = [
+                str(d) for _, d in extract(pool, (number,), work, ALL, stages).derivations
+            ]
+            if stages in worth:
+                known = derivations
+            else:
+                assert derivations == known
+                skipped += 1
+    assert skipped > 5

@@ -9,7 +9,12 @@ from unit.search.kernels import FACTORED
 
 from mirage_py.search.closure.hits import draw
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.space.spaces import ITERATIONS, configurations, representative_space
+from mirage_py.search.space.spaces import (
+    ITERATIONS,
+    configurations,
+    representative_space,
+    rounding_space,
+)
 from mirage_py.search.space.values import Values, evaluate
 from mirage_py.ugraph.field import FIELDS
 
@@ -40,7 +45,7 @@ def test_values_of_many_dimensions_stay_small(seed):
     for number in range(2):
         space = representative_space(program, number)
         largest = max(prod(space.extent(d) for d in n.dims) for n in program.nodes)
-        assert largest * space.trials <= 1 << 17
+        assert largest * space.trials <= 1 << 16
         assert all(space.tiles[d] > 1 for d in space.loopable)
 
 
@@ -126,3 +131,14 @@ def test_masks_that_hide_a_whole_row_are_drawn_again():
     program = programs.causal_attention()
     for seed in range(6):
         draw(program, representative_space(program), FIELDS[0], seed)
+
+
+def test_rounding_is_looked_at_on_short_values():
+    program = large_program(132)
+    space = representative_space(program)
+    short = rounding_space(program, space)
+    largest = max(prod(short.extent(d) for d in n.dims) for n in program.nodes)
+    assert largest <= 1 << 11
+    assert short.loopable == space.loopable
+    small = representative_space(programs.attention())
+    assert rounding_space(programs.attention(), small) == small
