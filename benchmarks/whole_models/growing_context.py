@@ -27,7 +27,7 @@ import torch
 from benchmarks.peers.compiled import compiled
 from benchmarks.report.provenance import commit
 from benchmarks.whole_models.phase import EAGER, OURS, log_lines
-from benchmarks.whole_models.step import step_function
+from benchmarks.whole_models.step import cache_name, step_function
 from benchmarks.whole_models.zoo import WHOLE_MODELS, built
 from mirage_py.runtime.timing.turns import turn
 
@@ -63,7 +63,8 @@ class Loop:
 
         cache: Any = DynamicCache(config=self._config)
         first = self.contexts.start - 1
-        self._module(input_ids=self._ids[:, :first], past_key_values=cache, use_cache=True)
+        given = {cache_name(): cache}
+        self._module(input_ids=self._ids[:, :first], use_cache=True, **given)
         seconds: dict[int, float] = {}
         logits: dict[int, torch.Tensor] = {}
         kept = {*_COMPARED, self.contexts[0], self.contexts[-1]}

@@ -6,6 +6,7 @@ all of them see the same context, and none runs out of its cache.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,22 @@ from benchmarks.whole_models.zoo import MARGIN, WholeModel
 Function = Callable[..., torch.Tensor]
 
 
+def cache_name() -> str:
+    """What models of transformers call their cache: past_key_values up to version 5.23."""
+    from transformers import LlamaForCausalLM
+
+    known = inspect.signature(LlamaForCausalLM.forward).parameters
+    return "cache" if "cache" in known else "past_key_values"
+
+
 def step_function(module: Any) -> Function:
     """What is compiled: from a token and a cache, or from images, to logits."""
+    name = cache_name()
 
     def token_step(ids: torch.Tensor, cache: Any) -> torch.Tensor:
+        given = {name: cache}
         found: torch.Tensor = module(
-            input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1
+            input_ids=ids, use_cache=True, logits_to_keep=1, **given
         ).logits
         return found
 
@@ -61,7 +72,8 @@ class Steps:
         shape = (batch, model.context - MARGIN + 1)
         ids = torch.randint(config.vocab_size, shape, generator=random, device=weight.device)
         cache: Any = StaticCache(config=config, max_cache_len=model.context)
-        module(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
+        given = {cache_name(): cache}
+        module(input_ids=ids[:, :-1], use_cache=True, logits_to_keep=1, **given)
         self._inputs = (ids[:, -1:].contiguous(), cache)
         for layer in cache.layers:
             held = (layer.keys, layer.values, layer.cumulative_length)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from dynamo_models import MODELS, batch
 
+from benchmarks.whole_models.step import cache_name
+
 pytestmark = [
     pytest.mark.gpu,
     # Inductor's, once a process, where angles are multiplied in float32.
@@ -228,8 +230,10 @@ def test_a_decode_step_rotates_in_the_kernel_of_its_products():
         ids = torch.randint(3, 512, (1, 9))
     made = [StaticCache(config=config, max_cache_len=128) for _ in range(2)]
 
+    name = cache_name()
+
     def token_step(ids: torch.Tensor, cache: Any) -> torch.Tensor:
-        found: torch.Tensor = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        found: torch.Tensor = model(input_ids=ids, use_cache=True, **{name: cache}).logits
         return found
 
     fast = compiled(token_step)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.whole_models.step import step_function
 from mirage_py.dynamo.compile.decompositions import decompositions
 from mirage_py.dynamo.regions.nodes import base_name
 from mirage_py.dynamo.regions.regions import Cut, cut
@@ -40,16 +41,6 @@ def empty_cache(model: Any) -> Any:
     return StaticCache(config=model.config, max_cache_len=CONTEXT)
 
 
-def step(model: Any) -> Callable[..., torch.Tensor]:
-    def token_step(ids: torch.Tensor, cache: Any) -> torch.Tensor:
-        found: torch.Tensor = model(
-            input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1
-        ).logits
-        return found
-
-    return token_step
-
-
 @pytest.fixture(scope="module")
 def decoded() -> Cut:
     """The cut of a step at the sizes of Llama-3.2-1B; the numbers are whatever lies in memory."""
@@ -78,8 +69,10 @@ def decoded() -> Cut:
     with torch.no_grad():
         ids = torch.zeros((1, 1), dtype=torch.int64)
         # The cache is made by its first call.
-        step(model)(ids, cache)
-        torch.compile(step(model), backend=backend, fullgraph=True, dynamic=False)(ids, cache)
+        step_function(model)(ids, cache)
+        torch.compile(step_function(model), backend=backend, fullgraph=True, dynamic=False)(
+            ids, cache
+        )
     torch._dynamo.reset()
     (only,) = found
     return only
@@ -115,12 +108,12 @@ def test_a_layer_is_five_regions(decoded: Cut):
 def test_logits_and_cache_are_those_of_eager(compiled: Compiled):
     model = llama(_TINY | {"num_hidden_layers": 1})
     cache, other = empty_cache(model), empty_cache(model)
-    fast = compiled(step(model))
+    fast = compiled(step_function(model))
     ids = torch.randint(3, 61, (2, 5))
     with torch.no_grad():
         # A prompt, and tokens one by one.
         for tokens in (ids, ids[:, :1], ids[:, 1:2]):
-            want, got = step(model)(tokens, cache), fast(tokens, other)
+            want, got = step_function(model)(tokens, cache), fast(tokens, other)
             torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
     for mine, theirs in zip(other.layers, cache.layers, strict=True):
         torch.testing.assert_close(mine.keys, theirs.keys, atol=2e-5, rtol=1e-4)
