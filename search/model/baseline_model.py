@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mirage_py.search.model.matmul_rates import kernel_rate, library_rate
+from mirage_py.search.model.matmul_rates import library_rate, split_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32
@@ -93,8 +93,9 @@ class _Fusion:
             known = constants_of(target)
             rounds = self._rounds(kernel)
             rate = library_rate(target, dtype, known, rounds=rounds)
-            if self.own_matmuls and not self._is_convolution(kernel):
-                rate = max(rate, kernel_rate(target, dtype, rounds=rounds))
+            is_exact = dtype == F32 and not rounds
+            if self.own_matmuls and is_exact and not self._is_convolution(kernel):
+                rate = max(rate, split_rate(target))
             return matmul_us(moved * self.bytes, flops / rate, target)
         return fused_us(moved * self.bytes, flops, target)
 

@@ -37,7 +37,6 @@ def library_rate(target: Target, dtype: DType, constants: ModelConstants, *, rou
     return fastest_rate(target, dtype, rounds=rounds) * constants.library_tensor
 
 
-def kernel_rate(target: Target, dtype: DType, *, rounds: bool) -> float:
-    """The rate of a kernel of ours for float32 that has to be exact; of other types the fastest."""
-    share = _SPLIT_SHARE if dtype == F32 and not rounds else 1.0
-    return share * fastest_rate(target, dtype, rounds=rounds)
+def split_rate(target: Target) -> float:
+    """The rate of a kernel of ours for float32 that has to be exact."""
+    return _SPLIT_SHARE * fastest_rate(target, F32, rounds=False)
