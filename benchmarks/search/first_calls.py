@@ -3,9 +3,9 @@
 python -m benchmarks.search.first_calls -o OUT.json [--only NAMES] [--budget S] [--tree SHARE]
 
 Each call is in a process of its own that has imported torch and made its inputs, without anything
-in a cache. Names are keys of the suite's paper rows, ``wild:NAME``, or their beginnings. With
-``--tree`` the call tree of the calling thread is shown, by samples, as far as a function takes this
-share of the whole.
+in a cache but the packages' bytecode. Names are keys of the suite's paper rows, ``wild:NAME``, or
+their beginnings. With ``--tree`` the call tree of the calling thread is shown, by samples, as far
+as a function takes this share of the whole.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from benchmarks.report.provenance import commit
+from benchmarks.search.bytecode import with_bytecode
 from benchmarks.search.fresh_process import in_fresh_process
 
 if TYPE_CHECKING:
@@ -214,23 +215,30 @@ def main(arguments: Sequence[str]) -> None:
     )
     command = f"python -m benchmarks.search.first_calls {' '.join(arguments)}"
     document: Json = {"commit": commit(), "command": command, "budget_s": chosen.budget, "rows": {}}
-    begun, known = time.monotonic(), suite_us()
-    for name in listed:
-        if time.monotonic() - begun > chosen.seconds:
-            break
-        row = document["rows"][name] = measured(name, chosen.budget, chosen.tree)
-        if name in known and "served_us" in row:
-            row["suite_us"] = known[name]
-        said = " ".join(f"{s} {x}" for s, x in row.get("stages", {}).items())
-        tuned = " ".join(f"{s} {x}" for s, x in row.get("tuner", {}).items())
-        head = row.get("fault") or f"{row['first_call_s']:6.1f} s  cpu {row['cpu_s']:5.1f}"
-        us = f"{row.get('served_us', '')} us ({row.get('suite_us', '')})"
-        print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
-        for why, count in row.get("not_served", {}).items():
-            print(f"    {count} x {why}", flush=True)
-        for line in row.get("tree", ()):
-            print(f"    {line}", flush=True)
-        chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    begun = time.monotonic()
+    with with_bytecode() as made:
+        document["bytecode"] = "made before the first call" if made else "as installed"
+        for name in listed:
+            if time.monotonic() - begun > chosen.seconds:
+                break
+            document["rows"][name] = row = measured(name, chosen.budget, chosen.tree)
+            _show(name, row)
+            chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _show(name: str, row: Json) -> None:
+    known = suite_us()
+    if name in known and "served_us" in row:
+        row["suite_us"] = known[name]
+    said = " ".join(f"{s} {x}" for s, x in row.get("stages", {}).items())
+    tuned = " ".join(f"{s} {x}" for s, x in row.get("tuner", {}).items())
+    head = row.get("fault") or f"{row['first_call_s']:6.1f} s  cpu {row['cpu_s']:5.1f}"
+    us = f"{row.get('served_us', '')} us ({row.get('suite_us', '')})"
+    print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
+    for why, count in row.get("not_served", {}).items():
+        print(f"    {count} x {why}", flush=True)
+    for line in row.get("tree", ()):
+        print(f"    {line}", flush=True)
 
 
 if __name__ == "__main__":

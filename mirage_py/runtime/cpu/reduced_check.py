@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -60,13 +61,28 @@ def eager_outputs(
         return None
     try:
         inputs = [laid_out(t, torch.from_numpy(arrays[t.name].copy())) for t in program.inputs]
-        with torch.no_grad():
+        with torch.no_grad(), _on_one_thread():
             found = torch_function(program)(*inputs)
     except Exception:  # noqa: BLE001  whatever torch raises there, kernels are judged without it
         return None
     results = found if isinstance(found, tuple) else (found,)
     outputs = [o.tensor.name for o in program.outputs]
     return {n: x.double().numpy() for n, x in zip(outputs, results, strict=True)}
+
+
+@contextlib.contextmanager
+def _on_one_thread() -> Iterator[None]:
+    """Small tensors take no less time on many threads, which spin as they wait for one another: on
+    cores that compilers want, too.
+    """
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def _may_round_to_tf32(program: Program) -> bool:
