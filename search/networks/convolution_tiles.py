@@ -10,7 +10,7 @@ from math import inf
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
 
-_ROWS, _COLUMNS, _DEPTHS = (16, 32, 64, 128), (16, 32, 64, 128, 256), (32, 64, 128)
+_ROWS, _COLUMNS, _DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (32, 64, 128)
 _SPLITS = (1, 2, 3, 4, 6, 8)
 # Channels of several groups as one product.
 _NARROWEST, _WIDEST_PACK = 16, 128
@@ -20,12 +20,18 @@ _BYTES_NS, _FLOPS_NS, _LATENCY_NS = 60.0, 3500.0, 400.0
 _BLOCK_NS, _MEETING_NS = 900.0, 1300.0
 _RESERVED_BYTES = 4096
 _MAX_RESIDENT = 6
-_REGISTERS_OF_SUM = 96
+# Of an SM; of a thread, for its sum at most, and beside it.
+_REGISTERS, _REGISTERS_OF_SUM, _REGISTERS_AROUND = 65536, 128, 64
 
 
 def ranked_tiles(spec: FusedConvolution, target: Target, count: int) -> list[ConvolutionTiles]:
     """The best so many, of which not all differ in the depth of a step alone."""
-    ranked = sorted(_all(spec, target), key=lambda t: modelled_ns(spec, t, target))
+
+    def order(tiles: ConvolutionTiles) -> tuple[int, int]:
+        # Where tensor cores decide, what has most of its operands under way.
+        return round(modelled_ns(spec, tiles, target)), (1 - tiles.stages) * tiles.depth
+
+    ranked = sorted(_all(spec, target), key=order)
     found: list[ConvolutionTiles] = []
     shapes: dict[tuple[int, ...], int] = {}
     for tiles in ranked:
@@ -51,7 +57,9 @@ def modelled_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target)
     step_bytes = (tiles.rows + tiles.columns) * tiles.depth * 2
     smem = step_bytes * (tiles.stages - 1) + _RESERVED_BYTES
     threads = 32 * tiles.num_warps
-    resident = min(target.smem_per_block_bytes // smem, 2048 // threads, _MAX_RESIDENT)
+    registers = threads * _REGISTERS_AROUND + tiles.rows * tiles.columns
+    room = (target.smem_per_block_bytes // smem, 2048 // threads, _REGISTERS // registers)
+    resident = min(*room, _MAX_RESIDENT)
     on_each = -(-blocks // target.sms)
     at_once = max(1, min(resident, on_each))
     flops = 2.0 * tiles.rows * tiles.columns * tiles.depth

@@ -68,7 +68,8 @@ def test_a_tuning():
     assert report.best.time_us > 0.8
     assert said
     stages = {"compile", "baselines", "references", "first round", "race", "finals"}
-    assert set(report.seconds) == stages
+    # Where torch.compile is the fastest baseline it is checked on all input sets.
+    assert stages <= {*report.seconds} <= {*stages, "baselines' check"}
     assert all(seconds >= 0.0 for seconds in report.seconds.values())
     # The context is sound after all that.
     assert torch.ones(3, device="cuda").sum().item() == 3.0

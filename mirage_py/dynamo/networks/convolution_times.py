@@ -55,12 +55,14 @@ log = logging.getLogger("mirage_py.dynamo")
 
 _TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 _CANDIDATES, _EARLY = 4, 1
+# More of what takes long, for which the model finds several shapes of tiles as good.
+_MORE_CANDIDATES = 2
 _REPS, _SETS = 7, 4
 # Of the largest result, on normal numbers; sums of whole numbers are held to all bits.
 _NEAR = 0.02
 # What a way of the library may take beyond what it would with a modelled kernel after it.
 _DOUBT = 1.1
-# Of convolutions for which the library is tuned, by the model of our kernels.
+# What takes long by the model of our kernels: the library is tuned for it.
 _LONG_US = 8.0
 # Inputs of whole numbers, before one of normal numbers; elements around a result.
 _GELU_NEAR = 1e-4
@@ -123,7 +125,8 @@ def convolution_times(
 
 def _candidates(spec: FusedConvolution, target: Target) -> list[ConvolutionTiles]:
     """What the model ranks first, and the first of them so that they start early."""
-    ranked = ranked_tiles(spec, target, _CANDIDATES)
+    is_long = least_us(spec, target) >= _LONG_US
+    ranked = ranked_tiles(spec, target, _CANDIDATES + _MORE_CANDIDATES * is_long)
     return [*ranked, *(replace(tiles, is_early=True) for tiles in ranked[:_EARLY])]
 
 

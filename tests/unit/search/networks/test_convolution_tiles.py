@@ -32,7 +32,15 @@ def test_ranked_tiles_fit(spec: FusedConvolution) -> None:
 def test_few_places_and_long_sums_are_split() -> None:
     assert ranked_tiles(FEW_PLACES, H200, 1)[0].splits > 1
     best = ranked_tiles(MANY_PLACES, H200, 1)[0]
-    assert (best.rows, best.columns, best.splits) == (128, 128, 1)
+    assert (best.rows * best.columns, best.num_warps, best.splits) == (128 * 256, 8, 1)
+    # Two of these have no room in an SM: three steps are under way in one.
+    assert (best.depth, best.stages) == (64, 4)
+
+
+def test_images_with_few_channels_have_tall_tiles() -> None:
+    few = FusedConvolution(16, 64, 256, 256, 64, (3, 3), padding=(1, 1))
+    best = ranked_tiles(few, H200, 1)[0]
+    assert (best.rows, best.columns) == (256, 64)
 
 
 def test_narrow_groups_are_packed_to_fill_a_step() -> None:
