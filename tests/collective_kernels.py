@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.codegen.cuda.text.prelude import names_used, prelude_text
-from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, TensorMap
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, Im2col, TensorMap
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, DType
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
@@ -304,6 +304,65 @@ TILE = collective(
 )
 
 
+# Every third row of a box and every second column.
+STEPS = collective(
+    "tile_with_steps",
+    """
+    unsigned long long* bar = reinterpret_cast<unsigned long long*>(shared_memory + 4096);
+    if (thread == 0) {
+        mbarrier_init(bar, 1);
+        mbarrier_fence_init();
+        mbarrier_expect(bar, 2 * 3 * 8 * 4);
+        tma_load_3d(shared_memory, &X_map, bar, 4, 1, 1);
+    }
+    __syncthreads();
+    mbarrier_wait(bar, 0);
+    for (int i = thread; i < 48; i += 32) Y[i] = reinterpret_cast<float*>(shared_memory)[i];
+""",
+    {"X": ((5, 8, 12), F32)},
+    ((2, 3, 8), F32),
+    lambda a: a["X"][1:5:3, 1:6:2, 4:12],
+    maps=(TensorMap("X_map", "X", (12, 8, 5), (48, 384), (8, 6, 6), 0, (1, 2, 3)),),
+    capability=90,
+)
+
+
+def _pixels(a: Arrays) -> NDArray[np.float64]:
+    """32 pixels at an offset of (2, 1) from places of images, four lines of five, from (4, 3)."""
+    places = [(n, 2 * h, 1 * w) for n in range(3) for h in range(4) for w in range(5)]
+    at = places.index((0, 4, 3))
+    chosen = places[at : at + 32]
+    return np.stack([a["X"][n, h + 2, w + 1, 4:12] for n, h, w in chosen])
+
+
+# Pixels of windows of 3 x 3 at steps of 2 and 1, over the ends of lines and of an image.
+PIXELS = collective(
+    "pixels_of_windows",
+    """
+    unsigned long long* bar = reinterpret_cast<unsigned long long*>(shared_memory + 4096);
+    if (thread == 0) {
+        mbarrier_init(bar, 1);
+        mbarrier_fence_init();
+        mbarrier_expect(bar, 32 * 8 * 4);
+        tma_load_im2col_4d(shared_memory, &X_map, bar, 4, 3, 4, 0, 1, 2);
+    }
+    __syncthreads();
+    mbarrier_wait(bar, 0);
+    for (int i = thread; i < 256; i += 32) Y[i] = reinterpret_cast<float*>(shared_memory)[i];
+""",
+    {"X": ((3, 10, 7, 12), F32)},
+    ((32, 8), F32),
+    _pixels,
+    maps=(
+        TensorMap(
+            *("X_map", "X", (12, 7, 10, 3), (48, 336, 3360), (8, 32), 0),
+            windows=Im2col((-2, -3), (1, 1, 2, 1)),
+        ),
+    ),
+    capability=90,
+)
+
+
 @dataclass(frozen=True)
 class _Operand:
     """How an operand of wgmma with ``extent`` rows and K = 64 lies in shared memory."""
@@ -437,6 +496,8 @@ COLLECTIVES = (
     PIPELINE,
     BULK,
     TILE,
+    STEPS,
+    PIXELS,
     *(
         _products_of_warp_groups("bf16" if swizzle == 64 else "f16", n, swizzle)
         for swizzle, n in ((128, 128), (64, 64), (32, 64), (0, 32))

@@ -52,42 +52,96 @@ inline void check_map(const TensorMap& map) {
     if (s && row != s) die("tensor map: rows of the box have %u bytes and the swizzle %u", row, s);
     if (reinterpret_cast<uintptr_t>(map.address) % 16) die("tensor map: address is no multiple of 16");
     for (unsigned i = 0; i < map.rank; ++i) {
-        if (map.box[i] < 1 || map.box[i] > 256) die("tensor map: a box of %u elements", map.box[i]);
+        const unsigned most = map.moved_axes && i == 1 ? 1024 : 256;
+        if ((!map.moved_axes || i < 2) && (map.box[i] < 1 || map.box[i] > most))
+            die("tensor map: a box of %u elements", map.box[i]);
+        if (map.steps[i] < 1 || map.steps[i] > 8) die("tensor map: a step of %u elements", map.steps[i]);
         if (i && map.strides_bytes[i] % 16) die("tensor map: a stride of %llu bytes, no multiple of 16", map.strides_bytes[i]);
     }
 }
 
+// A tile on its way to shared memory: elements one after the other, each at its swizzled place.
+struct Arriving {
+    const TensorMap& map;
+    Copy copy;
+    unsigned start, place;
+
+    Arriving(void* to_shared, const TensorMap* of, size_t elements) : map(*of) {
+        check_map(map);
+        const size_t bytes = elements * map.element_bytes;
+        check_shared(to_shared, bytes, 128, "tma_load");
+        copy = {static_cast<unsigned char*>(to_shared), std::vector<unsigned char>(bytes)};
+        place = start = shared_address(to_shared);
+        if (map.swizzle_bytes && start % (8 * map.swizzle_bytes))
+            die("tma_load to %ld of shared memory: with a swizzle of %u bytes a tile begins at multiples of %u",
+                shared_offset(to_shared), map.swizzle_bytes, 8 * map.swizzle_bytes);
+    }
+
+    // The next element: the one at these coordinates, or zero outside of the tensor.
+    void add(const long* at) {
+        const unsigned char* from = map.address;
+        bool is_in = true;
+        for (unsigned a = 0; a < map.rank; ++a) {
+            is_in &= at[a] >= 0 && at[a] < static_cast<long>(map.shape[a]);
+            from += at[a] * static_cast<long>(a ? map.strides_bytes[a] : map.element_bytes);
+        }
+        if (is_in) {
+            check_source(from, map.element_bytes);
+            memcpy(&copy.bytes[swizzled(place, map.swizzle_bytes) - start], from, map.element_bytes);
+        }
+        place += map.element_bytes;
+    }
+};
+
 void load_tile(void* to_shared, const TensorMap* map, unsigned long long* bar, int axes, const int* at) {
-    if (static_cast<int>(map->rank) != axes) die("tma_load_%dd of a tensor map of %u axes", axes, map->rank);
-    check_map(*map);
-    size_t bytes = map->element_bytes;
+    if (static_cast<int>(map->rank) != axes || map->moved_axes)
+        die("tma_load_%dd of a tensor map of %u axes", axes, map->rank);
     unsigned box[5] = {1, 1, 1, 1, 1};
-    for (int i = 0; i < axes; ++i) bytes *= box[i] = map->box[i];
-    check_shared(to_shared, bytes, 128, "tma_load");
-    Copy copy{static_cast<unsigned char*>(to_shared), std::vector<unsigned char>(bytes)};
-    const unsigned start = shared_address(to_shared);
-    if (map->swizzle_bytes && start % (8 * map->swizzle_bytes))
-        die("tma_load to %ld of shared memory: with a swizzle of %u bytes a tile begins at multiples of %u",
-            shared_offset(to_shared), map->swizzle_bytes, 8 * map->swizzle_bytes);
-    unsigned place = start;
+    size_t elements = 1;
+    for (int i = 0; i < axes; ++i) elements *= box[i] = (map->box[i] + map->steps[i] - 1) / map->steps[i];
+    Arriving tile(to_shared, map, elements);
     unsigned i[5];
     for (i[4] = 0; i[4] < box[4]; ++i[4])
         for (i[3] = 0; i[3] < box[3]; ++i[3])
             for (i[2] = 0; i[2] < box[2]; ++i[2])
                 for (i[1] = 0; i[1] < box[1]; ++i[1])
-                    for (i[0] = 0; i[0] < box[0]; ++i[0], place += map->element_bytes) {
-                        const unsigned char* from = map->address;
-                        bool is_in = true;
-                        for (int a = 0; a < axes; ++a) {
-                            const long c = static_cast<long>(at[a]) + i[a];
-                            is_in &= c >= 0 && c < static_cast<long>(map->shape[a]);
-                            from += c * static_cast<long>(a ? map->strides_bytes[a] : map->element_bytes);
-                        }
-                        if (!is_in) continue;
-                        check_source(from, map->element_bytes);
-                        memcpy(&copy.bytes[swizzled(place, map->swizzle_bytes) - start], from, map->element_bytes);
+                    for (i[0] = 0; i[0] < box[0]; ++i[0]) {
+                        long c[5];
+                        for (int a = 0; a < axes; ++a) c[a] = static_cast<long>(at[a]) + i[a] * map->steps[a];
+                        tile.add(c);
                     }
-    report_copy(bar, std::move(copy), __builtin_return_address(0));
+    report_copy(bar, std::move(tile.copy), __builtin_return_address(0));
+}
+
+// Pixels of windows: their places go along the lines of the bounding box, then to the next image.
+void load_pixels(void* to_shared, const TensorMap* map, unsigned long long* bar, int axes, const int* at,
+                 const int* offsets) {
+    const int moved = static_cast<int>(map->moved_axes);
+    if (static_cast<int>(map->rank) != axes || moved != axes - 2)
+        die("tma_load_im2col_%dd of a tensor map of %u axes, %d of them of places", axes, map->rank, moved);
+    static const int bits[] = {0, 16, 8, 5};
+    Arriving tile(to_shared, map, static_cast<size_t>(map->box[0]) * map->box[1]);
+    long place[5], last[5];
+    for (int a = 0; a < axes; ++a) place[a] = at[a];
+    for (int a = 1; a <= moved; ++a) {
+        last[a] = static_cast<long>(map->shape[a]) - 1 + map->corners[a - 1];
+        if (map->corners[a - 1] < -(1 << (bits[moved] - 1)) || map->corners[a - 1] >= 1 << (bits[moved] - 1))
+            die("tensor map: a corner of the bounding box at %d", map->corners[a - 1]);
+        if (offsets[a - 1] < 0 || offsets[a - 1] >= 1 << bits[moved]) die("tma_load_im2col: an offset of %d", offsets[a - 1]);
+        if (place[a] < 0 || place[a] > last[a]) die("tma_load_im2col: place %ld is not in the bounding box", place[a]);
+    }
+    for (unsigned pixel = 0; pixel < map->box[1]; ++pixel) {
+        long c[5];
+        for (int a = 0; a < axes; ++a) c[a] = place[a] + (1 <= a && a <= moved ? offsets[a - 1] : 0);
+        for (unsigned i = 0; i < map->box[0]; ++i, ++c[0]) tile.add(c);
+        int a = 1;
+        for (; a <= moved; ++a) {
+            if ((place[a] += map->steps[a]) <= last[a]) break;
+            place[a] = 0;
+        }
+        if (a > moved) ++place[axes - 1];
+    }
+    report_copy(bar, std::move(tile.copy), __builtin_return_address(0));
 }
 
 }  // namespace on_cpu

@@ -28,7 +28,9 @@ constexpr int warpSize = 32;
 struct alignas(64) TensorMap {
     const unsigned char* address;
     unsigned rank, element_bytes, swizzle_bytes;
-    unsigned box[5];
+    unsigned box[5], steps[5];
+    unsigned moved_axes;  // of pixels in windows: those between channels and the image's number
+    int corners[3];
     unsigned long long shape[5], strides_bytes[5];
 };
 
@@ -46,6 +48,7 @@ void store_matrices(const unsigned* in, int count, bool transposed, void* row);
 enum Kind { F16, BF16, TF32, F8E4M3 };
 void multiply(Kind kind, float* const d[4], const unsigned a[4], const unsigned b[2]);
 void load_tile(void* to, const TensorMap* map, unsigned long long* bar, int axes, const int* at);
+void load_pixels(void* to, const TensorMap* map, unsigned long long* bar, int axes, const int* at, const int* offsets);
 void wgmma(Kind kind, int n, float* d, const unsigned* a_registers, unsigned long long a,
            bool a_is_transposed, unsigned long long b, bool b_is_transposed, bool adds);
 void wait_for_products(int left);

@@ -225,6 +225,18 @@ inline void tma_load_5d_evict_first(void* to_shared, const TensorMap* map, unsig
     const int at[5] = {c0, c1, c2, c3, c4};
     on_cpu::load_tile(to_shared, map, bar, 5, at);
 }
+inline void tma_load_im2col_3d(void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int o0) {
+    const int at[5] = {c0, c1, c2}, offsets[3] = {o0};
+    on_cpu::load_pixels(to_shared, map, bar, 3, at, offsets);
+}
+inline void tma_load_im2col_4d(void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int c3, int o0, int o1) {
+    const int at[5] = {c0, c1, c2, c3}, offsets[3] = {o0, o1};
+    on_cpu::load_pixels(to_shared, map, bar, 4, at, offsets);
+}
+inline void tma_load_im2col_5d(void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int c3, int c4, int o0, int o1, int o2) {
+    const int at[5] = {c0, c1, c2, c3, c4}, offsets[3] = {o0, o1, o2};
+    on_cpu::load_pixels(to_shared, map, bar, 5, at, offsets);
+}
 void bulk_load(void* to_shared, const void* from_global, unsigned bytes, unsigned long long* bar);
 inline void bulk_load_evict_first(void* to_shared, const void* from_global, unsigned bytes,
                                   unsigned long long* bar) {

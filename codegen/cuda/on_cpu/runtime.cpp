@@ -4,7 +4,7 @@
 //     kernel NAME | grid N | cluster N | threads N | shared BYTES | races 0 or 1
 //     tensor NAME BYTES INPUT FILE          (in the order of the pointers that come after)
 //     pointer TENSOR                        (numbers count from 0)
-//     map TENSOR RANK ELEMENT_BYTES SWIZZLE SHAPE... STRIDES_BYTES... BOX...
+//     map TENSOR RANK ELEMENT_BYTES SWIZZLE SHAPE... STRIDES_BYTES... STEPS... COUNT BOX... COUNT CORNERS...
 #include "warpgroups.h"
 
 #include <signal.h>
@@ -69,7 +69,12 @@ static void read_launch(const char* path) {
             read = fscanf(in, "%zu %u %u %u", &p.tensor, &p.map.rank, &p.map.element_bytes, &p.map.swizzle_bytes) == 4 && p.map.rank <= 5;
             for (unsigned i = 0; read && i < p.map.rank; ++i) read = fscanf(in, "%llu", &p.map.shape[i]) == 1;
             for (unsigned i = 1; read && i < p.map.rank; ++i) read = fscanf(in, "%llu", &p.map.strides_bytes[i]) == 1;
-            for (unsigned i = 0; read && i < p.map.rank; ++i) read = fscanf(in, "%u", &p.map.box[i]) == 1;
+            for (unsigned i = 0; read && i < p.map.rank; ++i) read = fscanf(in, "%u", &p.map.steps[i]) == 1;
+            unsigned count = 0;
+            read = read && fscanf(in, "%u", &count) == 1 && count <= 5;
+            for (unsigned i = 0; read && i < count; ++i) read = fscanf(in, "%u", &p.map.box[i]) == 1;
+            read = read && fscanf(in, "%u", &p.map.moved_axes) == 1 && p.map.moved_axes <= 3;
+            for (unsigned i = 0; read && i < p.map.moved_axes; ++i) read = fscanf(in, "%d", &p.map.corners[i]) == 1;
             places.push_back(p);
         } else {
             read = fscanf(in, "%ld", &value) == 1;

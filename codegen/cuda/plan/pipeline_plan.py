@@ -1,8 +1,5 @@
 """The pipeline plan: which loads come by TMA, where their tiles lie in a stage, the warp roles, and
 whether blocks are persistent.
-
-TMA fetches a box: here a panel of a tile, of at most 128 bytes a row, which it writes with the
-swizzle of ``SharedTile``. Outside of the tensor it reads zeros.
 """
 
 from __future__ import annotations
@@ -17,68 +14,13 @@ from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.plan.tma_boxes import Box, tma_box
 from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma, concatenated_mmas
-from mirage_py.codegen.tiling.descriptors import is_step, live_axes
 from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
-_MOST_AXES = 5
-_MOST_POINTS = 256
-_MOST_PANELS = 16
-_GRANULE_BYTES = 16
 # Elements of a tile that threads load beside TMA: a row or column of a block.
 _MOST_STRAGGLING = 256
-# Of what it writes to shared memory.
-_ALIGNMENT_BYTES = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A tile as the engine sees it: ``axes`` of the tensor, the contiguous one first, the points
-    along each, and how many such panels make the tile.
-    """
-
-    axes: tuple[int, ...]
-    points: tuple[int, ...]
-    panels: int
-
-
-def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
-    """How TMA loads a tile; None where it cannot."""
-    load, tile = staged.load, staged.tile
-    node, section = facts.block.nodes[load], facts.section(load)
-    tensor, index = facts.tensors[node.access.tensor], node.access.index
-    live = live_axes(node, facts.tiling, section)
-    dims = [d for e in index for d in facts.tiling.live(e.dims(), section)]
-    if (
-        node.access.is_look_up
-        or sorted(dims) != sorted(live.values())
-        or not all(is_step(index[a], d) for a, d in live.items())
-    ):
-        return None
-    axis_of = {d: a for a, d in live.items()}
-    rows = tuple(axis_of[d] for d in dict.fromkeys(b[0] for b in tile.rows))
-    shown = (axis_of[tile.dim], *rows)
-    others = tuple(a for a, e in enumerate(tensor.shape) if a not in shown and e > 1)
-    axes = (*shown, *others)
-    width = tile.row_bytes // tile.element_bytes
-    if not tile.rows:  # no panels: its rows would follow one another
-        width = min(_MOST_POINTS, 1 << len(tile.columns))
-    panels = (1 << len(tile.columns)) // width
-    points = (width, *(facts.extent(load, live[a]) for a in rows), *(1 for _ in others))
-    strides = tensor.element_strides
-    steps = [strides[a] * tile.element_bytes for a in axes[1:]]
-    fits = len(axes) <= _MOST_AXES and max(points) <= _MOST_POINTS and panels <= _MOST_PANELS
-    aligned = strides[axes[0]] == 1 and all(s > 0 and s % _GRANULE_BYTES == 0 for s in steps)
-    # Past the end of the tensor the engine gives zeros, as a masked copy does.
-    inside = all(
-        index[a].is_dim and facts.program.sizes[d] == tensor.shape[a]
-        for a, d in live.items()
-        if facts.tiling.has_tail(d, section)
-    )
-    panel_bytes = width * tile.element_bytes << len(tile.rows)
-    whole = tile.row_bytes % _GRANULE_BYTES == 0 and panel_bytes % _ALIGNMENT_BYTES == 0
-    return Box(axes, points, panels) if fits and aligned and inside and whole else None
 
 
 class Signal(Enum):

@@ -120,6 +120,42 @@ __device__ __forceinline__ void tma_load_5d_evict_first(
         : "memory");
 }
 
+// Starts to load pixels of windows to shared memory, from a place of 1 axes on (c1: the fastest), each
+// moved by these offsets.
+__device__ __forceinline__ void tma_load_im2col_3d(
+    void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int o0) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2], {%6};"
+        :: "r"(shared_address(to_shared)), "l"(map), "r"(shared_address(bar)),
+           "r"(c0), "r"(c1), "r"(c2), "h"(static_cast<unsigned short>(o0))
+        : "memory");
+}
+
+// Starts to load pixels of windows to shared memory, from a place of 2 axes on (c1: the fastest), each
+// moved by these offsets.
+__device__ __forceinline__ void tma_load_im2col_4d(
+    void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int c3, int o0, int o1) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
+        :: "r"(shared_address(to_shared)), "l"(map), "r"(shared_address(bar)),
+           "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(static_cast<unsigned short>(o0)), "h"(static_cast<unsigned short>(o1))
+        : "memory");
+}
+
+// Starts to load pixels of windows to shared memory, from a place of 3 axes on (c1: the fastest), each
+// moved by these offsets.
+__device__ __forceinline__ void tma_load_im2col_5d(
+    void* to_shared, const TensorMap* map, unsigned long long* bar, int c0, int c1, int c2, int c3, int c4, int o0, int o1, int o2) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};"
+        :: "r"(shared_address(to_shared)), "l"(map), "r"(shared_address(bar)),
+           "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "h"(static_cast<unsigned short>(o0)), "h"(static_cast<unsigned short>(o1)), "h"(static_cast<unsigned short>(o2))
+        : "memory");
+}
+
 // Starts to load `bytes` neighbours to shared memory; all three multiples of 16.
 __device__ __forceinline__ void bulk_load(
     void* to_shared, const void* from_global, unsigned bytes, unsigned long long* bar) {

@@ -9,12 +9,24 @@ from mirage_py.ugraph.ir.program import Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class Im2col:
+    """How TMA goes along pixels of images (``cuTensorMapEncodeIm2col``): along each axis between
+    channels and the image's number, the fastest first, from 0 to the ``corners``, which are counted
+    back from the tensor's end; ``steps`` of all axes.
+    """
+
+    corners: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMap:
     """How TMA (sm_90) sees a tensor (``cuTensorMapEncodeTiled``).
 
     ``shape`` and ``box`` count elements, ``strides_bytes`` the bytes from one to the next; all have
     the contiguous axis first, which ``strides_bytes`` leaves out. ``swizzle_bytes`` is 0, 32, 64 or
-    128. Elements outside of the tensor arrive as zeros.
+    128. ``steps`` are those between the elements of a box, which the box spans (none: 1). Elements
+    outside of the tensor arrive as zeros. In ``windows`` the box is of channels and pixels.
     """
 
     name: str
@@ -23,6 +35,8 @@ class TensorMap:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int
+    steps: tuple[int, ...] = ()
+    windows: Im2col | None = None
 
 
 @dataclass(frozen=True, slots=True)

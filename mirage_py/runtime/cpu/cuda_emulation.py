@@ -199,6 +199,12 @@ def _launch_text(
     lines += [f"pointer {numbers[t.name]}" for t in kernel.pointers]
     for m in kernel.tensor_maps:
         element_bytes = memory[m.tensor].facts.dtype.bytes
-        facts = (len(m.shape), element_bytes, m.swizzle_bytes, *m.shape, *m.strides_bytes, *m.box)
+        rank, windows = len(m.shape), m.windows
+        steps = (windows.steps if windows else m.steps) or (1,) * rank
+        corners = windows.corners if windows else ()
+        facts = (
+            *(rank, element_bytes, m.swizzle_bytes, *m.shape, *m.strides_bytes, *steps),
+            *(len(m.box), *m.box, len(corners), *corners),
+        )
         lines.append(" ".join(map(str, ("map", numbers[m.tensor], *facts))))
     return "\n".join(lines) + "\n"

@@ -85,22 +85,35 @@ class CudaDriver:
         strides_bytes: Sequence[int],
         box: Sequence[int],
         swizzle_bytes: int,
+        steps: Sequence[int] = (),
+        corners: Sequence[int] = (),
     ) -> None:
         """Write the map of a tensor at address ``data`` to the 128 bytes at address ``into``.
 
         ``kind`` is a CUtensorMapDataType; the contiguous axis comes first, as in ``TensorMap``.
+        With ``corners`` it is one of pixels in windows.
         """
         rank = len(shape)
+        spatial = len(corners)
+        how: tuple[object, ...] = (
+            ((ctypes.c_uint32 * rank)(*box),)
+            if not corners
+            else (
+                (ctypes.c_int * spatial)(*(0,) * spatial),
+                (ctypes.c_int * spatial)(*corners),
+                *(_U32(n) for n in box),
+            )
+        )
         self._call(
-            "cuTensorMapEncodeTiled",
+            "cuTensorMapEncodeIm2col" if corners else "cuTensorMapEncodeTiled",
             _Handle(into),
             ctypes.c_int(kind),
             _U32(rank),
             _Handle(data),
             (ctypes.c_uint64 * rank)(*shape),
             (ctypes.c_uint64 * max(1, rank - 1))(*strides_bytes),
-            (ctypes.c_uint32 * rank)(*box),
-            (ctypes.c_uint32 * rank)(*(1,) * rank),
+            *how,
+            (ctypes.c_uint32 * rank)(*(steps or (1,) * rank)),
             ctypes.c_int(0),  # not interleaved
             ctypes.c_int(_SWIZZLES[swizzle_bytes]),
             ctypes.c_int(_L2_PROMOTION_128B),

@@ -56,6 +56,8 @@ class TensorMaps:
                 strides_bytes=what.strides_bytes,
                 box=what.box,
                 swizzle_bytes=what.swizzle_bytes,
+                steps=what.windows.steps if what.windows else what.steps,
+                corners=what.windows.corners if what.windows else (),
             )
         except CompileError as error:
             raise CompileError(

@@ -72,6 +72,9 @@ CALLS_90 = """
     tma_load_3d_evict_first(shared, &map, bar, 0, 1, 2);
     tma_load_4d_evict_first(shared, &map, bar, 0, 1, 2, 3);
     tma_load_5d_evict_first(shared, &map, bar, 0, 1, 2, 3, 4);
+    tma_load_im2col_3d(shared, &map, bar, 0, 1, 2, 3);
+    tma_load_im2col_4d(shared, &map, bar, 0, 1, 2, 3, 4, 5);
+    tma_load_im2col_5d(shared, &map, bar, 0, 1, 2, 3, 4, 5, 6, 7);
     bulk_load(shared, in, 64, bar);
     bulk_load_evict_first(shared, in, 64, bar);
     mbarrier_arrive(bar);

@@ -1,0 +1,124 @@
+"""Boxes of TMA: tiles of images in windows, of one box or as pixels from place to place."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_plans import for_cuda, kernel_of, planned
+
+from mirage_py.runtime.cpu.cuda_emulation import check_emulated
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
+
+CHANNELS, RESULTS = 32, 64
+PLACE = ix.dim("p")
+STEP = ix.dim("k")
+
+
+def windows(
+    place: tuple[IndexExpr, ...],
+    extents: dict[str, int],
+    image: tuple[int, ...],
+    *,
+    tiles: dict[str, int],
+    loop: int = CHANNELS,
+    offsets: tuple[IndexExpr, ...] = (STEP // (3 * CHANNELS), STEP // CHANNELS % 3),
+    depth: int = 9 * CHANNELS,
+) -> Plan:
+    """Y[n, o, place] = the sum over k of X[n, place + offsets, k % channels] * W[k, o]."""
+    builder = ProgramBuilder("windows")
+    for name, size in {"n": 2, "o": RESULTS, **extents, "k": depth}.items():
+        builder.dim(name, size)
+    n, o = ix.dim("n"), ix.dim("o")
+    at = (n, *(p + i for p, i in zip(place, offsets, strict=True)), STEP % CHANNELS)
+    builder.input("X", (2, *image, CHANNELS), BF16)
+    builder.input("W", (depth, RESULTS), BF16)
+    product = builder.matmul(builder.load("X", at), builder.load("W", (STEP, o)), ("k",))
+    result = ("n", "o", *extents)
+    builder.output("Y", product, result, BF16)
+    program = builder.build()
+    nodes = (
+        Node("load", (), Access("X", at), ("n", *extents, "k")),
+        Node("load", (), Access("W", (STEP, o)), ("k", "o")),
+        Node("matmul", (0, 1), ("k",), result),
+        Node("accum_sum", (2,), None, result),
+        Node("store", (3,), Access("Y", tuple(map(ix.dim, result))), result),
+    )
+    grid = tuple(GridAxis(d, tiles.get(d, 1)) for d in result)
+    sections = (Section((0, 1, 2, 3), "k", loop), Section((4,)))
+    block = BlockGraph("windows", grid, nodes, sections)
+    plan = Plan(UGraph(program, (block,), ()), (LaunchConfig(4, (2,)),))
+    return for_cuda(plan, arch="sm_90a", producer="warps")
+
+
+SQUARE = windows((PLACE // 11, PLACE % 11), {"p": 99}, (11, 13), tiles={"p": 32, "o": 64})
+STRIDED = windows((PLACE // 7 * 2, PLACE % 7 * 3), {"p": 35}, (11, 21), tiles={"p": 16, "o": 64})
+APART = windows(
+    (ix.dim("h") * 2, ix.dim("w")), {"h": 8, "w": 16}, (17, 18), tiles={"h": 4, "w": 8, "o": 64}
+)
+SHORT = windows(
+    (ix.dim("h"), ix.dim("w")), {"h": 5, "w": 13}, (7, 15), tiles={"h": 2, "w": 16, "o": 64}
+)
+CUBE = windows(
+    (PLACE // 20, PLACE // 5 % 4, PLACE % 5),
+    {"p": 60},
+    (4, 5, 6),
+    tiles={"p": 16, "o": 64},
+    offsets=(STEP // (4 * CHANNELS), STEP // (2 * CHANNELS) % 2, STEP // CHANNELS % 2),
+    depth=8 * CHANNELS,
+)
+CASES = {"square": SQUARE, "strided": STRIDED, "apart": APART, "short": SHORT, "cube": CUBE}
+
+
+def image_box(plan: Plan):
+    found = planned(plan)
+    boxes = found.pipeline.boxes
+    return next(
+        (b for n, b in boxes.items() if found.facts.block.nodes[n].access.tensor == "X"), None
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_by_tma_agrees_with_float64(name: str) -> None:
+    plan = CASES[name]
+    (kernel,) = [kernel_of(plan)]
+    assert {m.tensor for m in kernel.tensor_maps} == {"X", "W"}
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+def test_places_of_an_image_as_one_dimension_are_pixels_of_windows() -> None:
+    box = image_box(SQUARE)
+    assert (box.axes, box.points) == ((3, 2, 1, 0), (32, 32))
+    assert (box.windows.steps, box.windows.corners) == ((1, 1), (-2, -2))
+    strided = image_box(STRIDED).windows
+    assert (strided.steps, strided.corners) == ((3, 2), (-2, -2))
+    assert image_box(CUBE).windows.corners == (-1, -1, -1)
+
+
+def test_places_apart_are_a_box_with_steps() -> None:
+    box = image_box(APART)
+    assert box.windows is None
+    assert (box.axes, box.points, box.steps) == ((3, 2, 1, 0), (32, 8, 4, 1), (1, 1, 2, 1))
+    (tensor_map,) = [m for m in kernel_of(APART).tensor_maps if m.tensor == "X"]
+    assert (tensor_map.box, tensor_map.steps) == ((32, 8, 8, 1), (1, 1, 2, 1))
+
+
+def test_what_tma_cannot_reach_is_no_box() -> None:
+    square = (PLACE // 11, PLACE % 11)
+    tiles = {"p": 32, "o": 64}
+    # A tile of two positions of the window.
+    assert image_box(windows(square, {"p": 99}, (11, 13), tiles=tiles, loop=2 * CHANNELS)) is None
+    # Offsets have 8 bits.
+    far = (STEP // (3 * CHANNELS) * 200, STEP // CHANNELS % 3)
+    assert image_box(windows(square, {"p": 99}, (409, 13), tiles=tiles, offsets=far)) is None
+    # Places that go back.
+    back = (PLACE // 11, (PLACE % 11) * -1 + 10)
+    assert image_box(windows(back, {"p": 99}, (11, 13), tiles=tiles)) is None
+    # Several samples in a tile.
+    assert image_box(windows(square, {"p": 99}, (11, 13), tiles={**tiles, "n": 2})) is None
