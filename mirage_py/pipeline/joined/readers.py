@@ -1,0 +1,115 @@
+"""Parts that read what a convolution gives, and whether a kernel with it can be them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.pipeline.joined.geometry import Axis
+from mirage_py.pipeline.joined.operands import free_name, phase_digits, phases
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.convolution import Convolution
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.node import REDUCING
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
+from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows, with_merged_run
+
+# Channels of the result that a block can hold where what reads it reduces over them.
+_MOST_REDUCED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A part with the one place where it reads a result, and its dimension of phases, if any."""
+
+    program: Program
+    place: int
+    phase: str
+
+
+def prepared_reader(
+    part: Program, name: str, spec: Convolution, along: Sequence[Axis]
+) -> Reader | None:
+    """The part with its dimensions as a matmul has them; None where it cannot compute a result
+    ``name`` itself: once for each place, and a block has all that is reduced over.
+    """
+    phase = ""
+    if all(a.phases == 1 for a in along):
+        reader = _with_one_place(part, name, spec)
+    else:
+        phase = fresh_dim(part, "r")
+        split = _with_phases(part, name, spec, along, phase)
+        if split is None:
+            return None
+        reader = split
+    place = _only_load(reader, name, spec)
+    return None if place is None else Reader(reader, place, phase)
+
+
+def storing(result: Tensor, taken: dict[str, None]) -> tuple[Program, str]:
+    """A part that only writes a result, and the name by which it reads it."""
+    given = free_name(f"{result.name}_given", taken)
+    builder = ProgramBuilder(f"{result.name}_stored")
+    names = [f"a{n}" for n in range(len(result.shape))]
+    builder.sizes.update(zip(names, result.shape, strict=True))
+    builder.inputs[given] = Tensor(given, result.shape, result.dtype)
+    index = tuple(map(ix.dim, names))
+    builder.outputs.append(Output(result, builder.load(given, index), index))
+    return builder.build(), given
+
+
+def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
+    """The reader with the axes of an image as one dimension, where they are but positions."""
+    (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
+    found = dict(zip(spec.axes[2], load.access.index, strict=True))
+    along = [found[str(n)] for n in range(spec.rank)]
+    merged = reader
+    if all(e.is_dim for e in along):
+        merged = with_merged_run(reader, [e.name for e in along])
+    return with_merged_rows(reader) if merged == reader else merged
+
+
+def _with_phases(
+    reader: Program, name: str, spec: Convolution, along: Sequence[Axis], phase: str
+) -> Program | None:
+    """The reader with the phases of all axes as one dimension; None where a dimension of it is not
+    all results along an axis, each place with all of its phases.
+    """
+    (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
+    found = dict(zip(spec.axes[2], load.access.index, strict=True))
+    exprs: dict[str, IndexExpr] = {}
+    sizes = {phase: phases(along)}
+    digits = phase_digits(phase, along)
+    for n, axis in enumerate(along):
+        if axis.phases == 1:
+            continue
+        at = found[str(n)]
+        if not at.is_dim or reader.sizes[at.name] != axis.places * axis.phases:
+            return None
+        place = fresh_dim(reader, f"{at.name}_at")
+        sizes[place] = axis.places
+        exprs[at.name] = ix.dim(place) * axis.phases + digits[str(n)]
+    for node in reader.nodes:
+        is_counted = node.op == "size" and str(node.attr) in exprs
+        if is_counted or (node.op in REDUCING and exprs.keys() & {*node.reduced}):
+            return None
+    return with_dims(reader, exprs, sizes)
+
+
+def _only_load(reader: Program, name: str, spec: Convolution) -> int | None:
+    loads = [n for n, x in enumerate(reader.nodes) if x.op == "load" and x.access.tensor == name]
+    if len(loads) != 1 or any(x.op in ("matmul", "read") for x in reader.nodes):
+        return None
+    (place,) = loads
+    node = reader.nodes[place]
+    if node.access.is_look_up or len(node.access.dims()) < len(node.dims):
+        return None
+    channel = node.access.index[spec.axes[2].index("o")]
+    reduced = dict.fromkeys(d for x in reader.nodes if x.op in REDUCING for d in x.reduced)
+    inside = [d for d in reduced if d in node.dims]
+    if not inside:
+        return place
+    whole = reader.sizes.get(channel.name, 0) if channel.is_dim else 0
+    return place if inside == [channel.name] and 0 < whole <= _MOST_REDUCED else None
