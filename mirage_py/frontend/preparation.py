@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,14 +66,17 @@ class Preparation:
     def exactly(self, call: Call) -> Entry:
         """What serves calls with this signature, ``ensure_optimizers`` having been called."""
         assert self._optimizer is not None
+        begun = time.monotonic()
         traced = self._traced(call)
         inputs = traced.inputs(call.leaves)
         itself = self._reference(call, traced)
         kernel: Kernel | None = self.pinned.kernel_for(traced.program)
         if kernel is None:
+            given = None if self._has_pipeline else self._optimizer
+            optimizer = given or default_optimizer(self.options, begun)
             # A module's own buffers are what the function itself writes to while it is timed.
             with put_back([p for p in traced.places if isinstance(p, Origin)], ()):
-                kernel = self._optimizer(traced.program, inputs, itself)
+                kernel = optimizer(traced.program, inputs, itself)
         served = what_serves(kernel, itself)
         direct = direct_form(kernel, itself, self.reader.signature.fn)
         return _entry(self.reader.describe(call), served, kernel, traced, direct)

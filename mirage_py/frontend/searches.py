@@ -81,13 +81,15 @@ class CallOptions:
         return ShapePolicy(SYMBOLIC, self.edges, invariant=True)
 
 
-def default_optimizer(options: CallOptions) -> Optimizer:
-    """What finds kernels; it says of each where it came from."""
+def default_optimizer(options: CallOptions, begun: float | None = None) -> Optimizer:
+    """What finds kernels, for a call that has ``begun`` (of ``time.monotonic``); it says of each
+    where it came from.
+    """
     # Here and not above: the search is loaded when the first kernel is wanted.
     from mirage_py.cache.cached_results import is_cached
     from mirage_py.pipeline.pipeline import optimizer_for, question_of, with_writes
 
-    asked = options.request
+    asked = replace(options.request, begun=begun)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
         known = options.cache and is_cached(question_of(program, with_writes(asked, fallback)))

@@ -45,7 +45,7 @@ from mirage_py.pipeline.selection.record import Clock, circumstances
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified, in_order_of_trial
-from mirage_py.pipeline.selection.time_budget import PLANS, TimeBudget, usual_s
+from mirage_py.pipeline.selection.time_budget import PLANS, TimeBudget, counted_from, usual_s
 from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
@@ -227,16 +227,20 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         parts = 0 if whole is None else len(whole.parts)
         request = replace(request, budget=usual_s(request.effort, parts))
     if whole is not None:
+        request = replace(request, begun=None)
         request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
         return optimize_parts(
             program, whole, ranked, PartJob(target, measure, request, joined_composites)
         )
+    if is_usual:
+        started = counted_from(request.begun, request.effort, started)
+    request = replace(request, begun=started)
     time_budget = TimeBudget(request.budget, started, is_usual)
     ranking = ranked(program, target, request)
     later = _cut_after_all(ranking)
     if later is not None:
         request.trace(lambda: stages.parts_stage(later.program, later.parts, later.reason))
-        left = replace(request, budget=time_budget.left())
+        left = replace(request, budget=time_budget.left(), begun=None)
         return optimize_parts(
             program, later, ranked, PartJob(target, measure, left, joined_composites)
         )
@@ -340,7 +344,8 @@ def _rank_plans(
     executor: Executor,
     on_ranked: OnRanked | None,
 ) -> Ranking:
-    time_budget = TimeBudget(request.budget)
+    begun = time.monotonic() if request.begun is None else request.begun
+    time_budget = TimeBudget(request.budget, begun)
     chosen, notes = usable(request.backend)
     limits = limits_for(chosen, request.limits or SearchLimits(), target)
     normal = normalise(program, seed=request.seed)

@@ -46,6 +46,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "scheduler": (str,),
     "trace": (Trace,),
     "part": (str,),
+    "begun": (float, NoneType),
 }
 
 
@@ -80,6 +81,8 @@ class Request:
                      program itself is faster
     ``streaming``    also plans for a chain of kernels; the fastest is a result beside the best
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
+    ``begun``        when the call began that waits for this, of ``time.monotonic``: what tracing it
+                     took is of the usual budget
 
     Raises InputError for an unknown value.
     """
@@ -102,6 +105,7 @@ class Request:
     scheduler: str = ""
     trace: Trace = field(default_factory=lambda: Trace(None), compare=False)
     part: str = ""
+    begun: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)

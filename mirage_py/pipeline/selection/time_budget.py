@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 # Plans ranked for each effort, with any budget: ranking 160 takes as long as ranking 40, and those
 # that the learned ranker puts first are compiled first, until there is no more time.
 PLANS = {"none": 8, "quick": 160, "full": 640}
-# Seconds that an optimisation on a GPU takes where no budget is given; tracing, and checks that are
-# under way at the end, come on top.
+# Seconds that an optimisation on a GPU takes where no budget is given, from the call on that waits
+# for it; checks that are under way at the end come on top.
 USUAL_S = {"quick": 11.0, "full": 280.0}
+# What of it goes to tracing and what that imports, at most: what takes longer comes on top, too.
+_TRACE_SHARE = 0.3
 # Where it is cut, each part and the whole of them add as much, so many at most: of a network with
 # 57 parts those that take longest are searched.
 _MOST_SHARES = 5
@@ -41,6 +43,13 @@ def usual_s(effort: str, parts: int = 0) -> float:
     cut into so many parts, if it is.
     """
     return USUAL_S[effort] * min(parts + 1, _MOST_SHARES)
+
+
+def counted_from(begun: float | None, effort: str, now: float) -> float:
+    """Where the usual budget begins that has a call waiting for it which has ``begun``, or none:
+    all times are of ``time.monotonic``.
+    """
+    return now if begun is None else max(min(begun, now), now - _TRACE_SHARE * USUAL_S[effort])
 
 
 def _now() -> float:

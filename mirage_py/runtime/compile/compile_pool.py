@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from mirage_py.codegen.triton.module import TritonKernel
@@ -25,6 +25,8 @@ from mirage_py.ugraph.ir.plan import Plan
 
 Source = KernelSource | CudaSource
 
+# Plans that have to be there before those that still compile are given up.
+_ENOUGH = 6
 # Kernels of plans that compile ahead, until a pool is asked for them.
 _AHEAD: dict[Plan, tuple[Source, ...]] = {}
 
@@ -70,6 +72,7 @@ class CompilePool:
         *,
         on_outcome: Callable[[int, CompileOutcome], None] = lambda _number, _outcome: None,
         deadline: float | None = None,
+        ended_by: float | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> list[CompileOutcome]:
         """Compile every plan for sm_``capability``; outcomes in the order of the plans.
@@ -77,7 +80,8 @@ class CompilePool:
         Kernels that several plans have in common are compiled once. A plan is emitted when a worker
         is free for it, the first plans first: emitting hundreds takes longer than a small budget.
         Plans that have not begun at ``deadline`` (of ``time.monotonic``) are given up, but for as
-        many as there are workers; all are when ``stop`` says so. Raises CompileError when worker
+        many as there are workers; all are when ``stop`` says so. At ``ended_by`` what still
+        compiles is given up, too, once a few plans have compiled. Raises CompileError when worker
         processes cannot start.
         """
         work = _Work(on_outcome)
@@ -96,7 +100,15 @@ class CompilePool:
         def reply_of(kernel: int, reply: Reply) -> None:
             work.compiled(kernel, _outcome(reply if self.executor.is_here else taken_here(reply)))
 
-        self.executor.map(emitted(), on_reply=reply_of, stop=stop, timeout_s=self._timeout_s)
+        def is_over() -> bool:
+            return ended_by is not None and time.monotonic() > ended_by and work.has_enough
+
+        self.executor.map(
+            emitted(), on_reply=reply_of, stop=stop, is_over=is_over, timeout_s=self._timeout_s
+        )
+        # Of a plan that was given up in the middle, kernels were not asked for.
+        left = [n for n in range(len(plans)) if n not in work.outcomes]
+        work.give_up(left, reason(Code.NOT_BEGUN, OUT_OF_TIME))
         return [work.outcomes[number] for number in range(len(plans))]
 
     def compile_sources(
@@ -158,7 +170,12 @@ class _Work:
         self._settle_if_done(number)
         return range(known, len(self.kernels))
 
-    def give_up(self, numbers: range, why: Reason) -> None:
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough plans have compiled to choose from."""
+        return sum(outcome.compiled for outcome in self.outcomes.values()) >= _ENOUGH
+
+    def give_up(self, numbers: Iterable[int], why: Reason) -> None:
         """These plans are not begun."""
         for number in numbers:
             self._settle(number, CompileOutcome(reason=why))

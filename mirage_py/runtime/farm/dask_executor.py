@@ -84,6 +84,9 @@ class DaskExecutor(Executor):
     def interrupt(self) -> None:
         self._client.run(serve.interrupt, self._driver, on_error="ignore")
 
+    def break_off(self) -> None:
+        self.close()
+
     def close(self) -> None:
         # What has not begun there, and then what has.
         asked = dict(self._asked)

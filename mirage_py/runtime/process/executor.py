@@ -86,6 +86,10 @@ class Executor(ABC):
         """Tell what runs to end soon, with what it has (``stages.interrupted``)."""
 
     @abstractmethod
+    def break_off(self) -> None:
+        """Stop what runs and leave the other places as they are."""
+
+    @abstractmethod
     def close(self) -> None:
         """Stop what runs; a later task starts it again."""
 
@@ -183,15 +187,17 @@ class Executor(ABC):
         on_reply: Callable[[int, Reply], None] = lambda _number, _reply: None,
         deadline: float | None = None,
         stop: Callable[[], bool] = lambda: False,
+        is_over: Callable[[], bool] | None = None,
         timeout_s: float | None = None,
     ) -> list[Reply]:
         """Every task's reply, in the order of the tasks. Each is taken when a place is free for it,
         so that what is made as it is asked for is made beside those that run.
 
         ``on_reply(number, reply)`` is called as they come. Tasks that have not begun at
-        ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are skipped. ``timeout_s``
-        replaces the executor's. Raises CompileError when workers cannot start at all.
-        KeyboardInterrupt stops the workers.
+        ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are skipped; when it
+        ``is_over``, which is asked now and then, what runs is broken off and skipped, too, and no
+        further task is taken. ``timeout_s`` replaces the executor's. Raises CompileError when
+        workers cannot start at all. KeyboardInterrupt stops the workers.
         """
         replies: dict[int, Reply] = {}
         running: dict[Future[Reply], int] = {}
@@ -211,12 +217,23 @@ class Executor(ABC):
                         running[self.submit(task, timeout_s)] = number
                 if not running:
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                look_s = None if is_over is None else _LOOK_S
+                for future in wait(running, look_s, FIRST_COMPLETED).done:
                     take(running.pop(future), future.result())
+                if is_over is not None and running and is_over():
+                    self._break_off(running)
+                    for number in running.values():
+                        take(number, Reply("skipped", reason=OUT_OF_TIME))
+                    break
         except BaseException:
             self.cancel(running)
             raise
         return [replies[number] for number in sorted(replies)]
+
+    def _break_off(self, futures: Iterable[Future[Reply]]) -> None:
+        for future in futures:
+            future.cancel()
+        self.break_off()
 
     def __enter__(self) -> Executor:
         return self

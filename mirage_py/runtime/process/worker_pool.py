@@ -41,6 +41,10 @@ class WorkerPool(Executor):
         for worker in self._workers:
             worker.interrupt()
 
+    def break_off(self) -> None:
+        for worker in self._workers:
+            worker.break_off()
+
     def close(self) -> None:
         self._start_no_more()
         self.end_ahead()

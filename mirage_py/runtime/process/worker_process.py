@@ -154,6 +154,12 @@ class WorkerProcess:
             if self._at_work and self._process is not None:
                 self._process.send_signal(signal.SIGUSR1)
 
+    def break_off(self) -> None:
+        """End the process if it is at a task; one that waits, or starts, is left alone."""
+        process = self._process
+        if self._at_work and process is not None:
+            self.kill(process)
+
     def kill(self, only: subprocess.Popen[bytes] | None = None) -> None:
         """End the process and everything it started.
 

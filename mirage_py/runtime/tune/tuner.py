@@ -65,8 +65,9 @@ _PATIENCE_S = 40.0
 # What is held is not compiled where a plan takes so much less than the fastest baseline: of 54 rows
 # of the suite max-autotune was at most 1.38 times as fast as torch.compile without it.
 _FAR_AHEAD = 0.6
-# By when, in shares of a time budget, compiling and the first round are to be over.
-_COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
+# By when, in shares of a time budget, no plan begins to compile any more, those that still do are
+# given up, and the first round is to be over.
+_COMPILE_SHARE, _GIVE_UP_SHARE, _TRIAL_SHARE = 0.6, 0.75, 0.85
 
 
 @contextlib.contextmanager
@@ -125,6 +126,7 @@ def tune(
     start = time.monotonic()
     deadline = None if budget_s is None else start + budget_s
     compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
+    given_up_at = None if budget_s is None else start + _GIVE_UP_SHARE * budget_s
     tried_by = None if budget_s is None else start + _TRIAL_SHARE * budget_s
     with NumericalCheck(
         program,
@@ -151,7 +153,7 @@ def tune(
             counts_host=counts_host,
         )
         with CompilePool(compile_workers, scheduler=scheduler) as pool:
-            tuner.compile(tuner.candidates, pool, target, compiled_by, warm_up)
+            tuner.compile(tuner.candidates, pool, target, compiled_by, warm_up, given_up_at)
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
@@ -202,6 +204,7 @@ class _Tuner:
         target: Target,
         deadline: float | None,
         warm_up: WarmUp | None = None,
+        ended_by: float | None = None,
     ) -> None:
         """Compile candidates; drop what does not compile or fit the target, and what has broken the
         GPU context of an earlier process.
@@ -235,7 +238,12 @@ class _Tuner:
 
         with self.stages.timed("compile"), rarely_collecting():
             pool.compile(
-                plans, target.capability, on_outcome=take, deadline=deadline, stop=self.should_stop
+                plans,
+                target.capability,
+                on_outcome=take,
+                deadline=deadline,
+                ended_by=ended_by,
+                stop=self.should_stop,
             )
 
     def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:

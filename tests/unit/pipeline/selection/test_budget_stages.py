@@ -10,6 +10,9 @@ from unit.search import programs
 
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, rank_plans
+from mirage_py.pipeline.selection.selection import Ranking
+from mirage_py.pipeline.selection.time_budget import USUAL_S
+from mirage_py.result import Result
 from mirage_py.search.enumerate import runners
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.targets import H200
@@ -67,3 +70,41 @@ def test_every_stage_ends_within_its_share(budget: float, monkeypatch: pytest.Mo
     assert max(ends["search"]) <= 0.3 * budget + slack
     assert max(ends["rank_for"]) <= 0.48 * budget + slack
     assert max(ends["verify_families"]) <= 0.55 * budget + slack
+
+
+@pytest.mark.parametrize(("traced_s", "counted_s"), [(2.0, 2.0), (60.0, 3.3)])
+def test_tracing_is_of_the_usual_budget(
+    traced_s: float, counted_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages of a call had 11 s after it was traced, which took 5."""
+    clock = _Clock(monkeypatch)
+    clock.takes(runners, "run", 0.1)
+    clock.takes(KernelModel, "estimate", 0.001)
+    ends = {name: clock.marks(name) for name in ("search", "rank_for", "verify_families")}
+    deadlines: list[float | None] = []
+
+    def measured(ranking: Ranking, deadline: float | None) -> Result:
+        deadlines.append(deadline)
+        return ranking.predicted()
+
+    monkeypatch.setattr(Ranking, "measured", measured)
+    begun = clock.now - traced_s
+    request = Request(target="h200", backend="triton", effort="quick", begun=begun)
+    pipeline._run(programs.lora(), H200, request, measure=True)
+    assert deadlines == [pytest.approx(1000.0 - counted_s + USUAL_S["quick"])]
+    left = USUAL_S["quick"] - counted_s
+    assert 0.0 < max(ends["search"]) <= max(ends["rank_for"]) <= max(ends["verify_families"]) < left
+
+
+def test_a_budget_that_was_asked_for_begins_after_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock(monkeypatch)
+    deadlines: list[float | None] = []
+
+    def measured(ranking: Ranking, deadline: float | None) -> Result:
+        deadlines.append(deadline)
+        return ranking.predicted()
+
+    monkeypatch.setattr(Ranking, "measured", measured)
+    request = Request("h200", "triton", budget=20.0, begun=clock.now - 5.0)
+    pipeline._run(programs.rmsnorm_matmul(), H200, request, measure=True)
+    assert deadlines == [1020.0]

@@ -221,6 +221,57 @@ def test_a_plan_is_emitted_when_a_worker_is_free_for_it(
     assert {o.reason for o in outcomes[compiled:]} <= {reason(Code.NOT_BEGUN, OUT_OF_TIME)}
 
 
+def test_what_still_compiles_is_given_up_when_enough_has(monkeypatch: pytest.MonkeyPatch):
+    """It was waited for as long as it took: once 6.5 s of a budget of 11."""
+    clock = Clock(monkeypatch)
+    broken_off = threading.Event()
+    given_up_at = clock.now + 100.0
+    left: list[str] = []
+
+    def asked(pool: WorkerPool, place: int, task: Task, timeout_s: float) -> Reply:
+        if len(left) == 2:
+            return Clock.asked(clock, place, task, timeout_s)
+        left.append("a kernel that takes too long")
+        clock.now = given_up_at + 1.0  # it is late, but nothing has compiled yet
+        assert broken_off.wait(60.0)
+        return Reply("crash", reason="its worker process was stopped")
+
+    monkeypatch.setattr(WorkerPool, "ask", asked)
+    monkeypatch.setattr(WorkerPool, "break_off", lambda _: broken_off.set())
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(9)]
+    done: list[int] = []
+    with CompilePool(3) as pool:
+        outcomes = pool.compile(
+            plans, 90, ended_by=given_up_at, on_outcome=lambda n, _: done.append(n)
+        )
+    assert sum(o.compiled for o in outcomes) >= compile_pool._ENOUGH
+    late = [o.reason for o in outcomes if not o.compiled]
+    assert len(late) >= len(left) == 2
+    assert set(late) == {reason(Code.NOT_BEGUN, OUT_OF_TIME)}
+    assert sorted(done) == list(range(9))
+
+
+def test_workers_that_wait_outlive_those_that_are_broken_off():
+    with WorkerPool(2, WorkerKind(timeout_s=300.0, imports=())) as pool:
+        pool.map([WORKS])
+        (idle,) = (w for w in pool._workers if w.is_running)
+        asked = pool.submit(HANGING), pool.submit(HANGING)
+        while not all(w._at_work for w in pool._workers):
+            time.sleep(0.01)
+        one = pool._workers[0]
+        one.break_off()
+        other = pool._workers[1]
+        assert other.is_running
+        pool.break_off()
+        assert [future.result().kind for future in asked] == ["crash", "crash"]
+        (reply,) = pool.map([WORKS])
+        assert reply.done
+        process = next(w for w in pool._workers if w.is_running)._process
+        pool.break_off()
+        assert [w._process for w in pool._workers if w.is_running] == [process]
+        assert idle in pool._workers
+
+
 def test_what_is_compiled_ahead_is_emitted_and_compiled_once(monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
     warm = WarmWorkers()

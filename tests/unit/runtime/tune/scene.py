@@ -101,7 +101,9 @@ class Pool:
     def __init__(self, outcomes: dict[int, CompileOutcome]) -> None:
         self.outcomes = outcomes
 
-    def compile(self, plans, capability, *, on_outcome, deadline, stop) -> list[CompileOutcome]:
+    def compile(
+        self, plans, capability, *, on_outcome, deadline, ended_by, stop
+    ) -> list[CompileOutcome]:
         facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
         found = [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
         for number, outcome in enumerate(found):
