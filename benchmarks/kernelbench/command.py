@@ -162,7 +162,7 @@ def _gpu_rows(
 @click.command()
 @click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--level", default="1,2,3", help="Levels, with commas.")
-@click.option("--only", default="", help="Keys of problems, with commas: L1-33,L2-17.")
+@click.option("--only", default="", help="Keys of problems, with commas, in order: L1-33,L2-17.")
 @click.option("--dtype", default="fp32", help="fp32, fp16 or bf16, several with commas.")
 @click.option("--dry", is_flag=True, help="Without a GPU: nothing is computed at real sizes.")
 @click.option("--search", is_flag=True, help="With --dry: search and verify at small sizes.")
@@ -204,7 +204,12 @@ def main(
     """Run the problems of CHECKOUT; with several types each has a file, OUT-bf16.json."""
     wanted = [name for name in only.split(",") if name]
     known = problems(checkout, [int(n) for n in level.split(",")])
-    chosen = [p for p in known if not wanted or p.key in wanted]
+    by_key = {p.key: p for p in known}
+    missing = [name for name in wanted if name not in by_key]
+    if missing:
+        raise click.BadParameter(f"no such problem in {checkout}: {', '.join(missing)}")
+    # Named ones in the order they are named in: a run may end before the last.
+    chosen = [by_key[name] for name in wanted] or known
     chosen = every_kth(chosen, every) if every > 1 else chosen
     end = inf if seconds is None else time.monotonic() + seconds
     found: dict[str, dict[str, Json]] = {kind: {} for kind in dtype.split(",")}

@@ -71,6 +71,23 @@ def checkout(tmp_path):
     return tmp_path
 
 
+def test_named_problems_are_run_in_the_order_they_are_named_in(checkout, monkeypatch):
+    ran: list[str] = []
+
+    def row_of(problem: Problem, options: object, seconds: float) -> dict[str, object]:
+        del options, seconds
+        ran.append(problem.key)
+        return {"problem": problem.path.stem, "status": "refused", "reason": "not here"}
+
+    monkeypatch.setattr(command, "row_of", row_of)
+    asked = [str(checkout), "--level", "2", "--dry", "--only"]
+    assert CliRunner().invoke(main, [*asked, "L2-10,L2-1"]).exit_code == 0
+    assert ran == ["L2-10", "L2-1"]
+    done = CliRunner().invoke(main, [*asked, "L2-1,L2-77"])
+    assert done.exit_code == 2
+    assert "L2-77" in done.output
+
+
 def test_problems_are_in_the_order_of_their_numbers(checkout):
     assert [p.key for p in problems(checkout, [2])] == ["L2-1", "L2-2", "L2-10"]
     with pytest.raises(FileNotFoundError, match="level1"):
