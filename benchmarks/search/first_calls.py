@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ WILD = (
     "residual_block", "scan_by_loop", "softmax_router", "llama_attention_block",
 )  # fmt: skip
 _EVERY_S = 0.02
+_SHOWN = 6
 _STAGES = (
     "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
 )  # fmt: skip
@@ -139,6 +141,14 @@ def fallen(result: Result) -> Json:
     return dict(Counter(reasons).most_common())
 
 
+def timed(result: Result) -> Json:
+    """How many plans there were and how many have a time, and the fastest of them."""
+    found = [c for c in result.candidates if c.timing.time_us < inf]
+    found.sort(key=lambda c: c.timing.time_us)
+    fastest = [f"{c.timing.time_us:.2f} {c.timing.name}: {c.kind}" for c in found[:_SHOWN]]
+    return {"plans": len(result.candidates), "timed": len(found), "fastest": fastest}
+
+
 def measured_call(name: str, budget: float | None, share: float) -> Json:
     """The row of one call, in this process."""
     import torch
@@ -179,6 +189,7 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
         row["served_us"] = round(result.best.time_us, 2)
         row["served"] = result.best.name
         row["not_served"] = fallen(result)
+        row |= timed(result)
         row["timeline"] = [[at, text] for at, text in known["timeline"] if "compiled" not in text]
     if share:
         row["tree"] = sampler.tree(seconds, share)
@@ -237,6 +248,7 @@ def _show(name: str, row: Json) -> None:
     print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
     for why, count in row.get("not_served", {}).items():
         print(f"    {count} x {why}", flush=True)
+    print(f"    {row.get('timed')} of {row.get('plans')} timed: {row.get('fastest')}", flush=True)
     for line in row.get("tree", ()):
         print(f"    {line}", flush=True)
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
-_LEAST_TRIALS_S = 2.0
+_LEAST_TRIALS_S = 1.5
 _FORGET: Task = {"service": "forget_check"}
 _FORGET_S = 10.0
 # Of inputs and outputs, from which on a worker holds too much of the GPU's memory between stages.
@@ -140,7 +140,7 @@ class NumericalCheck:
         """Judge on the first input sets, random ones among them, and time what passes with a cold
         L2 and ``reps`` replays.
 
-        What has not begun at ``deadline`` (of ``time.monotonic``), but two seconds after there was
+        What has not begun at ``deadline`` (of ``time.monotonic``), but a moment after there was
         something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
         check itself cannot be set up.
         """

@@ -29,7 +29,7 @@ from mirage_py.runtime.numerical_check.input_store import (
     rotated_inputs,
 )
 from mirage_py.runtime.numerical_check.judge import add_eager, in_pieces, judge_there
-from mirage_py.runtime.timing.timing import Timed, time_interleaved
+from mirage_py.runtime.timing.timing import Timed, first_sets, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
@@ -126,7 +126,9 @@ def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
         evidence = _worst(store, runner, task["sets"], device)
         reply: dict[str, Any] = {"evidence": plain_evidence(evidence)}
         if evidence.passed and "reps" in task:
-            sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
+            l2_bytes = int(task["l2_bytes"])
+            sets = _rotated(store.folder, store.program, l2_bytes, device)
+            sets = sets[: first_sets(sum(t.bytes for t in store.program.inputs), l2_bytes)]
             with stage(LAUNCH):
                 reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
     return reply

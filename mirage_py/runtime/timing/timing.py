@@ -46,6 +46,7 @@ ROTATION_FACTOR = 4
 _ALONE_FACTOR = 20
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
+_FIRST_SETS = MAX_SETS // 4
 MIN_REPS = 3
 # What a run takes of memory, from which on runs share it: the L2 holds nothing of it anyway.
 _LARGE_RUN_BYTES = 1 << 29
@@ -82,6 +83,15 @@ def rotation_sets(set_bytes: int, l2_bytes: int) -> int:
         return 1
     needed = -(-ROTATION_FACTOR * l2_bytes // max(1, set_bytes)) + 1
     return max(2, min(MAX_SETS, needed))
+
+
+def first_sets(set_bytes: int, l2_bytes: int) -> int:
+    """How many of the input sets a first timing takes, which only says what is timed again: of very
+    many as many as exceed the L2 half again, or a quarter of the most where all of them do not.
+    """
+    every = rotation_sets(set_bytes, l2_bytes)
+    enough = -(-3 * l2_bytes // (2 * max(1, set_bytes))) + 1
+    return min(every, max(_FIRST_SETS, enough if enough < every else 0))
 
 
 def time_interleaved(

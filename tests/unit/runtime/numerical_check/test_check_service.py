@@ -16,10 +16,12 @@ from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.numerical_check import check_service, input_store, judge
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore
 from mirage_py.runtime.process.worker_process import Reply
-from mirage_py.runtime.timing.timing import Timed
+from mirage_py.runtime.timing.timing import MAX_SETS, Timed
 from mirage_py.runtime.tune.measured import Candidate, float_source
 from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES
 from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
@@ -89,6 +91,17 @@ def test_a_right_plan_is_judged_and_timed(task: dict[str, Any], timed_on: list[i
     assert trial.evidence.eager_rel_error is not None
     assert trial.time == Timed(5.0, 4.0, 6.0, 3)
     assert timed_on == [3]
+
+
+def test_a_first_timing_leaves_most_of_many_sets_out(
+    task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rotated(folder: Path, program: Program, *_: Any) -> list[tuple[torch.Tensor, ...]]:
+        return [InputStore(folder, program).inputs(RANDOM, torch.device("cpu"))] * MAX_SETS
+
+    monkeypatch.setattr(check_service, "_rotated", rotated)
+    asked(task, reps=3, l2_bytes=1 << 40)
+    assert timed_on == [MAX_SETS // 4]
 
 
 def test_without_replays_nothing_is_timed(task: dict[str, Any], timed_on: list[int]) -> None:
