@@ -327,6 +327,34 @@ STEPS = collective(
 )
 
 
+# Numbers of float32 on their way to tensor cores.
+ROUNDED = collective(
+    "tile_in_tf32",
+    """
+    unsigned long long* bar = reinterpret_cast<unsigned long long*>(shared_memory + 4096);
+    if (thread == 0) {
+        mbarrier_init(bar, 1);
+        mbarrier_fence_init();
+        mbarrier_expect(bar, 4 * 32 * 4);
+        tma_load_2d(shared_memory, &X_map, bar, 0, 0);
+    }
+    __syncthreads();
+    mbarrier_wait(bar, 0);
+    for (int i = thread; i < 128; i += 32) Y[i] = reinterpret_cast<float*>(shared_memory)[i];
+""",
+    {"X": ((4, 32), F32)},
+    ((4, 32), F32),
+    lambda a: _nearest_tf32(a["X"]),
+    maps=(TensorMap("X_map", "X", (32, 4), (128,), (32, 4), 0, rounds=True),),
+    capability=90,
+)
+
+
+def _nearest_tf32(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
+
+
 def _pixels(a: Arrays) -> NDArray[np.float64]:
     """32 pixels at an offset of (2, 1) from places of images, four lines of five, from (4, 3)."""
     places = [(n, 2 * h, 1 * w) for n in range(3) for h in range(4) for w in range(5)]
@@ -498,6 +526,7 @@ COLLECTIVES = (
     TILE,
     STEPS,
     PIXELS,
+    ROUNDED,
     *(
         _products_of_warp_groups("bf16" if swizzle == 64 else "f16", n, swizzle)
         for swizzle, n in ((128, 128), (64, 64), (32, 64), (0, 32))

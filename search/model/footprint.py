@@ -53,10 +53,11 @@ def is_split(dot: Dot, options: LaunchConfig) -> bool:
 
 def is_rounded(dot: Dot, options: LaunchConfig) -> bool:
     """Whether operands of float32 go through registers on their way, as they do in Triton to be
-    rounded to TF32 or split.
+    rounded to TF32 or split. CUDA kernels say by which instruction they multiply; for wgmma TMA
+    rounds.
     """
     in_tf32 = dot.dtype == F32 and is_on_tensor_cores(dot, options)
-    return in_tf32 and options.matmul is not MatmulInstruction.MMA
+    return in_tf32 and options.matmul is None
 
 
 def is_warp_group_dot(dot: Dot, options: LaunchConfig, target: Target) -> bool:

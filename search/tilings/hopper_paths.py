@@ -24,6 +24,7 @@ from mirage_py.ugraph.ir.launch_choices import (
     BlockOrder,
     MatmulInstruction,
     OverlapMode,
+    Precision,
     RescalingMode,
     StoreMode,
 )
@@ -62,7 +63,7 @@ def other_paths(
     if target.capability != COPY_ENGINE:
         return
     if multiplies:
-        yield replace(options, matmul=None if options.matmul else MatmulInstruction.MMA)
+        yield from _by_other_instructions(block, options)
     if not block.has_loops:
         return
     if not options.producer_warps:
@@ -77,6 +78,18 @@ def other_paths(
         if has_row_reductions(block):
             yield replace(options, producer_sums=not options.producer_sums)
         yield from _ahead(block, options, target, blocks, is_uneven=is_uneven)
+
+
+def _by_other_instructions(block: BlockGraph, options: LaunchConfig) -> Iterator[LaunchConfig]:
+    """mma.sync in place of wgmma, and the other way round. Float32 goes by wgmma in TF32 alone, and
+    with TMA.
+    """
+    if options.precision is None:
+        yield replace(options, matmul=None if options.matmul else MatmulInstruction.MMA)
+    elif options.matmul is MatmulInstruction.WGMMA:
+        yield replace(options, matmul=MatmulInstruction.MMA)
+    elif options.precision is Precision.TF32 and block.has_loops:
+        yield replace(options, matmul=MatmulInstruction.WGMMA, producer_warps=True)
 
 
 def _ahead(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mirage_py.codegen.cuda.layout.code_operands import CODES_SIDE_BY_SIDE
+from mirage_py.codegen.tiling.contiguity import steps_along
 from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -168,6 +169,49 @@ class TiledKernel:
         """Whether TMA can copy a tile of some tensor."""
         options = LaunchConfig(descriptors=True)
         return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
+
+    @cached_property
+    def takes_rounded_tiles(self) -> bool:
+        """Whether both operands of each matmul are tiles that TMA can load and matmuls alone read,
+        with the inner positions side by side in memory: wgmma takes float32 so, which TMA rounds to
+        TF32.
+        """
+        return self.has_even_tiles and all(
+            not across and not self._is_unpacked(n, frozenset())
+            for dot in self.dots.values()
+            for n, across in zip(dot.operands, dot.across, strict=True)
+        )
+
+    @cached_property
+    def has_even_tiles(self) -> bool:
+        """Whether the operands of matmuls are tiles that TMA goes along."""
+        operands = [n for dot in self.dots.values() for n in dot.operands]
+        return all(self.block.nodes[n].op == "load" and self._is_even(n) for n in operands)
+
+    @cached_property
+    def reads_windows(self) -> bool:
+        """Whether a matmul reads an image in windows: what it sums over moves places."""
+        nodes = self.block.nodes
+        return any(
+            len(e.dims()) > 1 and any(d in nodes[number].reduced for d in e.dims())
+            for number, dot in self.dots.items()
+            for n in dot.operands
+            if nodes[n].op == "load"
+            for e in nodes[n].access.index
+        )
+
+    def _is_even(self, load: int) -> bool:
+        """Whether a tile is even steps along axes, or goes from place to place of windows along one
+        dimension, and not along two; at one position of the windows.
+        """
+        node, section = self.block.nodes[load], self.block.section_of[load]
+        live, loop = self.tiling.live(node.dims, section), self.block.sections[section].loop
+        of_windows = [e for e in node.access.index if {*e.dims()} & {*live} and not e.is_dim]
+        if loop not in live or not of_windows:
+            return not of_windows or len(live) <= 2
+        tile = self.tiling.padded(loop, section)
+        is_one = all(steps_along(e, loop, tile)[0] is not None for e in of_windows)
+        return is_one and len(live) <= 2
 
     def work(self, options: LaunchConfig) -> tuple[SectionWork, ...]:
         """The work of each section for the consumer warps."""

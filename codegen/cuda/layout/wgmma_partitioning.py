@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
-from mirage_py.codegen.cuda.layout.fragments import BYTE, HALF, Bits, Kind, Shape
+from mirage_py.codegen.cuda.layout.fragments import BYTE, HALF, TF32, Bits, Kind, Shape
 from mirage_py.codegen.cuda.layout.shared_tile import PANEL_BYTES, PIECE_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import staged_tile
 from mirage_py.codegen.cuda.text.layout import Bit
-from mirage_py.ugraph.ir.launch_choices import Arch, MatmulInstruction
+from mirage_py.ugraph.ir.launch_choices import Arch, MatmulInstruction, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Bits of a side that one instruction takes: 64 rows; 8 to 256 columns.
@@ -39,10 +39,8 @@ class Matrix:
 
 def matrix(tile: SharedTile, side: Bits, inner: Bits) -> Matrix | None:
     """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it: of
-    float8 it reads operands whose contiguous axis is K.
+    float8 and TF32 it reads operands whose contiguous axis is K.
     """
-    if tile.element_bytes > 2:
-        return None
     swizzle = tile.swizzle_bytes
     if tile.columns == inner and tile.rows == side and swizzle:
         return Matrix(tile, False, PIECE_BYTES, 8 * swizzle)
@@ -65,14 +63,16 @@ def group_warps(
 ) -> tuple[Bit | None, ...] | None:
     """What each bit of the warp's number stands for if the matmul goes by warp groups; None if it
     does not: the option ``products`` or the architecture is against it, it has fewer than 64 rows,
-    or its right operand is not in shared memory as wgmma reads it.
+    or its right operand is not in shared memory as wgmma reads it. In TF32 it does where asked to.
 
     ``operands`` are the left and the right one, ``given`` the warps of the one that another matmul
     made.
     """
     count = (options.num_warps - 1).bit_length()
     is_asked = options.matmul is not MatmulInstruction.MMA and options.arch is Arch.SM_90A
-    if not is_asked or kind not in (HALF, BYTE) or count < _GROUP_BITS:
+    if kind == TF32 and not _is_rounded_by_tma(facts, operands, shape, options):
+        return None
+    if not is_asked or kind not in (HALF, BYTE, TF32) or count < _GROUP_BITS:
         return None
     rows, columns, inner = shape.rows, shape.columns, shape.inner
     if len(rows) < ROW_BITS or len(columns) < _COLUMN_BITS[0] or len(inner) < kind.inner:
@@ -94,6 +94,24 @@ def group_warps(
         warps = (*group, *_others(sides, count - _GROUP_BITS, may_be_in_parts))
     own_columns = len(columns) - sum(1 for b in warps if b in columns)
     return warps if own_columns in _COLUMN_BITS else None
+
+
+def _is_rounded_by_tma(
+    facts: BlockAnalysis, operands: Sequence[int], shape: Shape, options: LaunchConfig
+) -> bool:
+    """Whether a matmul of float32 is asked to go by wgmma in TF32, and matmuls alone read both of
+    its operands, from shared memory: tensor cores leave out what TF32 has no bits for, and such
+    errors add up, so TMA rounds on the way there.
+    """
+    if options.matmul is not MatmulInstruction.WGMMA or options.precision is not Precision.TF32:
+        return False
+    loads = [facts.root(a) for a in operands]
+    sides = zip(loads, (shape.rows, shape.columns), strict=True)
+    return (
+        options.uses_tma
+        and not any(facts.block.nodes[n].op != "load" or facts.reads_in_registers(n) for n in loads)
+        and all(matrix_of(facts, n, side, shape.inner) is not None for n, side in sides)
+    )
 
 
 def matrix_of(facts: BlockAnalysis, load: int, side: Bits, inner: Bits) -> Matrix | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from mirage_py.codegen.cuda.layout.fragments import TF32
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import (
     ROW_BITS,
@@ -93,7 +94,7 @@ class WgmmaEmitter:
         columns >>= sum(b in fragments.shape.columns for b in part[1])
         name, _ = wgmma_function(
             columns,
-            plan.dtype.name,
+            "tf32" if fragments.kind == TF32 else plan.dtype.name,
             a is None,
             a is not None and a.is_transposed,
             b.is_transposed,

@@ -48,6 +48,7 @@ inline unsigned swizzled(unsigned address, unsigned swizzle_bytes) {
 inline void check_map(const TensorMap& map) {
     const unsigned row = map.box[0] * map.element_bytes, s = map.swizzle_bytes;
     if (s != 0 && s != 32 && s != 64 && s != 128) die("tensor map: swizzle of %u bytes", s);
+    if (map.rounds && map.element_bytes != 4) die("tensor map: TF32 has 4 bytes, and an element %u", map.element_bytes);
     if (row % 16) die("tensor map: rows of the box have %u bytes, no multiple of 16", row);
     if (s && row != s) die("tensor map: rows of the box have %u bytes and the swizzle %u", row, s);
     if (reinterpret_cast<uintptr_t>(map.address) % 16) die("tensor map: address is no multiple of 16");
@@ -87,7 +88,15 @@ struct Arriving {
         }
         if (is_in) {
             check_source(from, map.element_bytes);
-            memcpy(&copy.bytes[swizzled(place, map.swizzle_bytes) - start], from, map.element_bytes);
+            unsigned char* to = &copy.bytes[swizzled(place, map.swizzle_bytes) - start];
+            memcpy(to, from, map.element_bytes);
+            if (map.rounds) {
+                unsigned bits;
+                memcpy(&bits, to, 4);
+                if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x1000u;
+                bits &= 0xffffe000u;
+                memcpy(to, &bits, 4);
+            }
         }
         place += map.element_bytes;
     }

@@ -29,6 +29,7 @@ struct alignas(64) TensorMap {
     const unsigned char* address;
     unsigned rank, element_bytes, swizzle_bytes;
     unsigned box[5], steps[5];
+    unsigned rounds;      // float32 to the nearest numbers of TF32
     unsigned moved_axes;  // of pixels in windows: those between channels and the image's number
     int corners[3];
     unsigned long long shape[5], strides_bytes[5];

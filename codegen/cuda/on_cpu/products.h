@@ -104,6 +104,7 @@ inline float float_of_byte(unsigned bits) {
 
 inline float number(Kind kind, unsigned bits) {
     if (kind == F8E4M3) return float_of_byte(bits & 0xffu);
+    if (kind == TF32) return __uint_as_float(bits & 0xffffe000u);
     return kind == F16 ? half_table[bits & 0xffffu] : float_of_bfloat(bits & 0xffffu);
 }
 

@@ -4,7 +4,7 @@
 //     kernel NAME | grid N | cluster N | threads N | shared BYTES | races 0 or 1
 //     tensor NAME BYTES INPUT FILE          (in the order of the pointers that come after)
 //     pointer TENSOR                        (numbers count from 0)
-//     map TENSOR RANK ELEMENT_BYTES SWIZZLE SHAPE... STRIDES_BYTES... STEPS... COUNT BOX... COUNT CORNERS...
+//     map TENSOR RANK ELEMENT_BYTES SWIZZLE SHAPE... STRIDES_BYTES... STEPS... ROUNDS COUNT BOX... COUNT CORNERS...
 #include "warpgroups.h"
 
 #include <signal.h>
@@ -71,7 +71,7 @@ static void read_launch(const char* path) {
             for (unsigned i = 1; read && i < p.map.rank; ++i) read = fscanf(in, "%llu", &p.map.strides_bytes[i]) == 1;
             for (unsigned i = 0; read && i < p.map.rank; ++i) read = fscanf(in, "%u", &p.map.steps[i]) == 1;
             unsigned count = 0;
-            read = read && fscanf(in, "%u", &count) == 1 && count <= 5;
+            read = read && fscanf(in, "%u", &p.map.rounds) == 1 && fscanf(in, "%u", &count) == 1 && count <= 5;
             for (unsigned i = 0; read && i < count; ++i) read = fscanf(in, "%u", &p.map.box[i]) == 1;
             read = read && fscanf(in, "%u", &p.map.moved_axes) == 1 && p.map.moved_axes <= 3;
             for (unsigned i = 0; read && i < p.map.moved_axes; ++i) read = fscanf(in, "%d", &p.map.corners[i]) == 1;

@@ -65,7 +65,7 @@ struct Described {
           leading(static_cast<unsigned>(bits >> 16 & 0x3fff) << 4),
           stride(static_cast<unsigned>(bits >> 32 & 0x3fff) << 4),
           swizzle((bits >> 62) == 1 ? 128 : (bits >> 62) == 2 ? 64 : (bits >> 62) == 3 ? 32 : 0),
-          bytes(kind == F8E4M3 ? 1 : 2),
+          bytes(kind == F8E4M3 ? 1 : kind == TF32 ? 4 : 2),
           is_transposed(transposed),
           shared(of_block),
           place(in_code) {
@@ -95,7 +95,7 @@ struct Described {
         for (int r = 0; r < rows; ++r)
             for (int k = 0; k < depth; ++k) {
                 const unsigned char* p = at(r, k);
-                uint16_t bits = 0;
+                uint32_t bits = 0;
                 check_place(p, bytes, "wgmma");
                 memcpy(&bits, p, bytes);
                 out[r * depth + k] = number(kind, bits);
@@ -129,7 +129,8 @@ inline Sums& sums_of(WarpGroup& group, const Pending& p) {
 }
 
 inline void execute(WarpGroup& group, const Pending& p) {
-    const int depth = p.kind == F8E4M3 ? 32 : 16;
+    const int depth = p.kind == F8E4M3 ? 32 : p.kind == TF32 ? 8 : 16;
+    if (p.kind == TF32 && p.a_is_in_registers) die("wgmma of TF32 with rows in registers is not known here");
     std::vector<float> A(64 * depth), B;
     if (p.a_is_in_registers) {
         for (int i = 0; i < 128; ++i)

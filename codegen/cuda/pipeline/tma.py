@@ -36,6 +36,7 @@ class TmaLoads:
             staged.tile.swizzle_bytes,
             () if max(box.steps) == 1 else box.steps,
             windows,
+            staged.load in self.plan.in_tf32,
         )
 
     def fetch(self, staged: Staged, to_shared: str, barrier: str) -> None:

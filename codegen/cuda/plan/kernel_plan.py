@@ -51,7 +51,7 @@ from mirage_py.codegen.tiling.dependent_launch import LaunchOrder
 from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange, unmasked_range
 from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.dtypes import F8E4M3
+from mirage_py.ugraph.ir.dtypes import F8E4M3, F32
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, STORES
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -136,6 +136,11 @@ class KernelPlan:
         is_table = blocks and self.uneven and tiling.grid_blocks <= _MOST_IN_TABLE
         return schedule_tiles(tiling, self.uneven, blocks) if is_table else ()
 
+    @cached_property
+    def in_tf32(self) -> frozenset[int]:
+        """Loads whose tiles wgmma reads as TF32."""
+        return frozenset(n for n in self.operands.tiles if self.facts.dtypes[n] == F32)
+
     @property
     def ring_bytes(self) -> int:
         """Shared memory of the stages of a loop, of the one that takes most."""
@@ -184,6 +189,7 @@ def plan_kernel(
     _refuse_row_reductions(facts, staged, rows, pipeline)
     operands = operand_sources(facts, layouts, options)
     _refuse_float8(facts, operands)
+    _refuse_unrounded(facts, operands, pipeline)
     by_tma = {n: depths[n] for n in pipeline.loops}
     overlap = plan_overlap(facts, layouts, operands, by_tma, options.overlap)
     late = [n for found in overlap.values() for n in found.under_way]
@@ -288,6 +294,20 @@ def _refuse_float8(facts: BlockAnalysis, operands: OperandSources) -> None:
                 where=facts.block.name,
                 why="float8 goes from memory to wgmma, and nowhere else in CUDA",
                 repair='use backend="triton"',
+            )
+
+
+def _refuse_unrounded(
+    facts: BlockAnalysis, operands: OperandSources, pipeline: PipelinePlan
+) -> None:
+    """Float32 for wgmma that TMA does not load, which rounds it to TF32."""
+    for number in operands.tiles:
+        if facts.dtypes[number] == F32 and number not in pipeline.boxes:
+            raise ScheduleError(
+                "products 'wgmma' in TF32",
+                where=facts.block.name,
+                why=f"TMA does not load %{number}, and nothing else rounds it",
+                repair="leave it out",
             )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.layout.fragments import TF32
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import Matrix, matrix_of
 from mirage_py.ugraph.ir.launch_choices import OverlapMode
@@ -63,6 +64,8 @@ def operand_sources(
             left, shape = facts.root(plan.left), plan.fragments.shape
             is_here = facts.section(left) == facts.section(product)
             may_stay = not is_here and plan.fragments.left.register_count // 2 <= most
+            # TMA rounds to TF32 what it loads to shared memory.
+            may_stay &= plan.fragments.kind != TF32
             lefts[product] = None if may_stay else matrix_of(facts, left, shape.rows, shape.inner)
             sides[product] = left, facts.root(plan.right)
     return OperandSources(sides, lefts)

@@ -24,18 +24,18 @@ FILES = (
 
 _NAME = re.compile(r"__forceinline__[^(]*?(\w+)\(|struct alignas\(64\) (\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_WGMMA = re.compile(r"wgmma_m64n(\d+)k(?:16|32)_(f16|bf16|f8e4m3)_(s|r)s_([kt])([kt])\b")
+_WGMMA = re.compile(r"wgmma_m64n(\d+)k(?:8|16|32)_(f16|bf16|tf32|f8e4m3)_(s|r)s_([kt])([kt])\b")
 # Inner positions of one instruction, and the type's name in PTX.
-_DEPTHS = {"f16": 16, "bf16": 16, "f8e4m3": 32}
+_DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16, "f8e4m3": 32}
 _PTX_TYPES = {"f8e4m3": "e4m3"}
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaShape:
-    """One form of ``wgmma.mma_async.m64nNk16``, or k32 of float8, with sums in float.
+    """One form of ``wgmma.mma_async.m64nNk16``, k8 of TF32 or k32 of float8, with sums in float.
 
-    A and B are f16, bf16 or f8e4m3; A comes from shared memory or from registers. An operand is
-    transposed where its contiguous axis is not K, which one of float8 never is.
+    A and B are f16, bf16, tf32 or f8e4m3; A comes from shared memory or from registers. An operand
+    is transposed where its contiguous axis is not K, which only one of halves is.
     """
 
     n: int
@@ -49,8 +49,8 @@ class WgmmaShape:
             raise ValueError(f"no wgmma of n {self.n} and {self.dtype}")
         if self.a_in_registers and self.a_is_transposed:
             raise ValueError("a wgmma operand in registers is not transposed")
-        if self.depth > 16 and (self.a_is_transposed or self.b_is_transposed):
-            raise ValueError("a wgmma operand of float8 is not transposed")
+        if self.depth != 16 and (self.a_is_transposed or self.b_is_transposed):
+            raise ValueError(f"a wgmma operand of {self.dtype} is not transposed")
 
     @property
     def depth(self) -> int:
@@ -103,8 +103,8 @@ def all_names() -> tuple[str, ...]:
 def wgmma_function(
     n: int, dtype: str, a_in_registers: bool, a_is_transposed: bool, b_is_transposed: bool
 ) -> tuple[str, str]:
-    """Name and text of ``d = a b + (adds ? d : 0)`` of a warp group: 64x16 by 16xn, of float8 64x32
-    by 32xn.
+    """Name and text of ``d = a b + (adds ? d : 0)`` of a warp group: 64x16 by 16xn, of TF32 64x8 by
+    8xn, of float8 64x32 by 32xn.
 
     ``void name(float (&d)[n / 2], A, unsigned long long b, bool adds)``, where A is a descriptor
     (``unsigned long long a``) or ``unsigned a0, a1, a2, a3``.
@@ -141,7 +141,7 @@ def _wgmma_text(shape: WgmmaShape) -> str:
     rows = [range(i, min(i + 8, sums)) for i in range(0, sums, 8)]
     d_text = ',"\n        " '.join(", ".join(f"%{i}" for i in row) for row in rows)
     d_inputs = ",\n          ".join(", ".join(f'"+f"(d[{i}])' for i in row) for row in rows)
-    if shape.depth > 16:
+    if shape.depth != 16:
         flags = ""  # which only halves have
     k, name = shape.depth, _PTX_TYPES.get(shape.dtype, shape.dtype)
     kind = f"m64n{shape.n}k{k}.f32.{name}.{name}"

@@ -27,6 +27,7 @@ class TensorMap:
     the contiguous axis first, which ``strides_bytes`` leaves out. ``swizzle_bytes`` is 0, 32, 64 or
     128. ``steps`` are those between the elements of a box, which the box spans (none: 1). Elements
     outside of the tensor arrive as zeros. In ``windows`` the box is of channels and pixels.
+    ``rounds``: float32 arrives as the nearest numbers of TF32.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TensorMap:
     swizzle_bytes: int
     steps: tuple[int, ...] = ()
     windows: Im2col | None = None
+    rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 # Tilings of a matmul that are raced: the model knows them less well than others, as one image is
 # read for several positions of a window.
 _TILINGS = 3
+# Beside them of persistent kernels.
+_STAYING = 1
 # A convolution fills the GPU without split sums, which take long to be verified.
 _LIMITS = SearchLimits(max_kernels=1)
 
@@ -81,12 +83,13 @@ def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) 
         return []
     is_product = any(n.op == "matmul" for n in part.nodes)
     ranked = by_lines(ranking.instances) if is_product else ranking.instances
-    picked: dict[str, dict[Hashable, Picked]] = {}
+    picked: dict[str, dict[tuple[bool, Hashable], Picked]] = {}
     for instance in ranked:
         plan = instance.plan
         of_backend = picked.setdefault(plan.backend, {})
-        loops = _loops(plan)
-        if loops not in of_backend and len(of_backend) < (_TILINGS if is_product else 1):
+        loops = stays, _ = _loops(plan)
+        most = (_STAYING if stays else _TILINGS) if is_product else 1
+        if loops not in of_backend and sum(s == stays for s, _ in of_backend) < most:
             with contextlib.suppress(VerificationError):
                 evidence = ranking.evidence(plan, 0.0, 0.0, "")
                 of_backend[loops] = Picked(plan, instance.estimate.time_us, evidence)
@@ -97,7 +100,8 @@ def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) 
     return found
 
 
-def _loops(plan: Plan) -> Hashable:
-    """The tiles of its loops: what the model is least sure of."""
+def _loops(plan: Plan) -> tuple[bool, Hashable]:
+    """Whether a kernel is persistent, and its loops' tiles: what the model is least sure of."""
     blocks = (k for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
-    return tuple(s.tile for b in blocks for s in b.sections if s.loop is not None)
+    tiles = tuple(s.tile for b in blocks for s in b.sections if s.loop is not None)
+    return any(o.persistent_blocks for o in plan.options), tiles

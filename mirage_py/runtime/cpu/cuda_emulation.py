@@ -204,7 +204,7 @@ def _launch_text(
         corners = windows.corners if windows else ()
         facts = (
             *(rank, element_bytes, m.swizzle_bytes, *m.shape, *m.strides_bytes, *steps),
-            *(len(m.box), *m.box, len(corners), *corners),
+            *(int(m.rounds), len(m.box), *m.box, len(corners), *corners),
         )
         lines.append(" ".join(map(str, ("map", numbers[m.tensor], *facts))))
     return "\n".join(lines) + "\n"

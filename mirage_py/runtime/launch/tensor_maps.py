@@ -13,6 +13,7 @@ from mirage_py.ugraph.ir.dtypes import DType
 _KEPT = 64
 # CUtensorMapDataType: copies ask for the size alone, but for the float32 of the unit itself.
 _KINDS = {"f16": 6, "bf16": 9, "f32": 7, "f64": 8, "i64": 5, "i32": 3, "i16": 1}
+_TF32 = 11
 _BYTES = 0  # what has one byte: float8, int8, bool
 
 
@@ -25,7 +26,7 @@ class TensorMaps:
         self._driver = driver
         self._device = device
         self._what = what
-        self._kind = _KINDS.get(dtype.name, _BYTES)
+        self._kind = _TF32 if what.rounds else _KINDS.get(dtype.name, _BYTES)
         self._known: dict[int, tuple[int, ctypes.Array[ctypes.c_char]]] = {}
 
     def at(self, data: int) -> int:

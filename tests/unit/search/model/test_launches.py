@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 import several_kernels
 from cuda_plans import cuda_plan
+from window_plans import CHANNELS, PLACE, windows
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.search.model.cost_model import KernelModel
@@ -20,6 +21,8 @@ from mirage_py.search.model.launches import (
 )
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import target
+from mirage_py.ugraph.ir.dtypes import BF16, F32, DType
+from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
@@ -166,3 +169,47 @@ def test_in_cuda_straight_code_without_products_may_have_one_warp() -> None:
     assert counts(replace(second, grid=small)) == {1, 2, 4, 8}
     wide = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in second.grid)
     assert counts(replace(second, grid=wide)) == {4, 8}
+
+
+def of_windows(
+    places: int, results: int, dtype: DType = BF16, loop: int = CHANNELS, **more: int
+) -> TiledKernel:
+    """A convolution of 128 x 128 places with such a tile."""
+    tiles = {"p": places, "o": results, **more}
+    square = (PLACE // 256, PLACE % 256)
+    plan = windows(square, {"p": 256 * 256}, (258, 258), tiles=tiles, dtype=dtype, loop=loop)
+    (block,) = plan.ugraph.kernels
+    assert isinstance(block, BlockGraph)
+    return TiledKernel(Tiling(plan.ugraph.program, block), backend="cuda")
+
+
+def persistent(kernel: TiledKernel, on: str = "h200") -> list[int]:
+    found = launch_options(kernel, "cuda", target(on))
+    return sorted({o.num_warps for o in found if o.persistent_blocks})
+
+
+def test_windows_with_large_tiles_may_be_a_persistent_kernel() -> None:
+    large = of_windows(512, 64)
+    assert persistent(large) == [8]
+    assert persistent(large, "a100") == []
+    assert persistent(of_windows(128, 64)) == []
+    # TMA reaches neither several samples nor several positions of a window.
+    assert persistent(of_windows(256, 64, n=2)) == []
+    assert persistent(of_windows(512, 64, loop=2 * CHANNELS)) == []
+
+
+def by_wgmma(kernel: TiledKernel, on: str = "h200") -> set[bool]:
+    """Of the options with TF32 by wgmma, whether they have producer warps."""
+    found = launch_options(kernel, "cuda", target(on))
+    return {o.producer_warps for o in found if o.matmul is MatmulInstruction.WGMMA}
+
+
+def test_float32_goes_by_wgmma_where_tma_rounds_it() -> None:
+    assert by_wgmma(of_windows(128, 64, F32)) == {True}
+    assert by_wgmma(of_windows(128, 64, F32), "a100") == set()
+    assert by_wgmma(of_windows(32, 32, F32)) == set()
+    assert by_wgmma(of_windows(64, 64, F32, n=2)) == set()
+    options = list(launch_options(of_windows(128, 64, F32), "cuda", target("h200")))
+    exact = [o for o in options if o.precision is not Precision.TF32]
+    assert exact
+    assert all(o.matmul is not MatmulInstruction.WGMMA for o in exact)

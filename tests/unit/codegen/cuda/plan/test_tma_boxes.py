@@ -3,60 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from cuda_plans import for_cuda, kernel_of, planned
+from cuda_plans import kernel_of, planned
+from window_plans import CHANNELS, PLACE, STEP, windows
 
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
-from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
-from mirage_py.ugraph.ir.dtypes import BF16
-from mirage_py.ugraph.ir.index import IndexExpr
-from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
-CHANNELS, RESULTS = 32, 64
-PLACE = ix.dim("p")
-STEP = ix.dim("k")
-
-
-def windows(
-    place: tuple[IndexExpr, ...],
-    extents: dict[str, int],
-    image: tuple[int, ...],
-    *,
-    tiles: dict[str, int],
-    loop: int = CHANNELS,
-    offsets: tuple[IndexExpr, ...] = (STEP // (3 * CHANNELS), STEP // CHANNELS % 3),
-    depth: int = 9 * CHANNELS,
-) -> Plan:
-    """Y[n, o, place] = the sum over k of X[n, place + offsets, k % channels] * W[k, o]."""
-    builder = ProgramBuilder("windows")
-    for name, size in {"n": 2, "o": RESULTS, **extents, "k": depth}.items():
-        builder.dim(name, size)
-    n, o = ix.dim("n"), ix.dim("o")
-    at = (n, *(p + i for p, i in zip(place, offsets, strict=True)), STEP % CHANNELS)
-    builder.input("X", (2, *image, CHANNELS), BF16)
-    builder.input("W", (depth, RESULTS), BF16)
-    product = builder.matmul(builder.load("X", at), builder.load("W", (STEP, o)), ("k",))
-    result = ("n", "o", *extents)
-    builder.output("Y", product, result, BF16)
-    program = builder.build()
-    nodes = (
-        Node("load", (), Access("X", at), ("n", *extents, "k")),
-        Node("load", (), Access("W", (STEP, o)), ("k", "o")),
-        Node("matmul", (0, 1), ("k",), result),
-        Node("accum_sum", (2,), None, result),
-        Node("store", (3,), Access("Y", tuple(map(ix.dim, result))), result),
-    )
-    grid = tuple(GridAxis(d, tiles.get(d, 1)) for d in result)
-    sections = (Section((0, 1, 2, 3), "k", loop), Section((4,)))
-    block = BlockGraph("windows", grid, nodes, sections)
-    plan = Plan(UGraph(program, (block,), ()), (LaunchConfig(4, (2,)),))
-    return for_cuda(plan, arch="sm_90a", producer="warps")
-
-
-SQUARE = windows((PLACE // 11, PLACE % 11), {"p": 99}, (11, 13), tiles={"p": 32, "o": 64})
+SQUARE = windows((PLACE // 11, PLACE % 11), {"p": 99}, (11, 13), tiles={"p": 64, "o": 64})
 STRIDED = windows((PLACE // 7 * 2, PLACE % 7 * 3), {"p": 35}, (11, 21), tiles={"p": 16, "o": 64})
 APART = windows(
     (ix.dim("h") * 2, ix.dim("w")), {"h": 8, "w": 16}, (17, 18), tiles={"h": 4, "w": 8, "o": 64}
@@ -72,7 +27,17 @@ CUBE = windows(
     offsets=(STEP // (4 * CHANNELS), STEP // (2 * CHANNELS) % 2, STEP // CHANNELS % 2),
     depth=8 * CHANNELS,
 )
-CASES = {"square": SQUARE, "strided": STRIDED, "apart": APART, "short": SHORT, "cube": CUBE}
+IN_TF32 = windows(
+    (PLACE // 11, PLACE % 11), {"p": 99}, (11, 13), tiles={"p": 64, "o": 64}, dtype=F32
+)
+CASES = {
+    "tf32": IN_TF32,
+    "square": SQUARE,
+    "strided": STRIDED,
+    "apart": APART,
+    "short": SHORT,
+    "cube": CUBE,
+}
 
 
 def image_box(plan: Plan):
@@ -88,13 +53,14 @@ def test_a_convolution_by_tma_agrees_with_float64(name: str) -> None:
     plan = CASES[name]
     (kernel,) = [kernel_of(plan)]
     assert {m.tensor for m in kernel.tensor_maps} == {"X", "W"}
+    assert ("wgmma_m64" in kernel.body) == (plan in (SQUARE, IN_TF32))
     judged = check_emulated(plan.ugraph.program, plan, seed=3)
     assert judged.passed, judged.reason
 
 
 def test_places_of_an_image_as_one_dimension_are_pixels_of_windows() -> None:
     box = image_box(SQUARE)
-    assert (box.axes, box.points) == ((3, 2, 1, 0), (32, 32))
+    assert (box.axes, box.points) == ((3, 2, 1, 0), (32, 64))
     assert (box.windows.steps, box.windows.corners) == ((1, 1), (-2, -2))
     strided = image_box(STRIDED).windows
     assert (strided.steps, strided.corners) == ((3, 2), (-2, -2))

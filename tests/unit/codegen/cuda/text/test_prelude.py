@@ -92,6 +92,7 @@ CALLS_90 = """
     wgmma_fence();
     wgmma_m64n64k16_f16_ss_kk(d, a, a, false);
     wgmma_m64n64k16_bf16_ss_tt(d, a, a, true);
+    wgmma_m64n64k8_tf32_ss_kk(d, a, a, true);
     wgmma_m64n64k16_f16_rs_kt(d, r[0], r[1], r[2], r[3], a, true);
     wgmma_commit();
     wgmma_wait<0>();
@@ -191,8 +192,17 @@ def test_products_of_float8_take_32_inner_positions_and_no_transposes():
     assert "%64, %65, adds, 1, 1;" in text
     (shape,) = prelude.wgmma_shapes(f"{name}(d);")
     assert (shape.dtype, shape.depth) == ("f8e4m3", 32)
-    with pytest.raises(ValueError, match="of float8 is not transposed"):
+    with pytest.raises(ValueError, match="of f8e4m3 is not transposed"):
         prelude.wgmma_function(128, "f8e4m3", False, False, True)
+
+
+def test_products_of_tf32_take_8_inner_positions_and_no_transposes():
+    name, text = prelude.wgmma_function(64, "tf32", False, False, False)
+    assert name == "wgmma_m64n64k8_tf32_ss_kk"
+    assert "m64n64k8.f32.tf32.tf32" in text
+    assert "%32, %33, adds, 1, 1;" in text
+    with pytest.raises(ValueError, match="of tf32 is not transposed"):
+        prelude.wgmma_function(64, "tf32", False, True, False)
 
 
 @pytest.mark.parametrize("n", [0, 12, 264])
