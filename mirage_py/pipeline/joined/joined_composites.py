@@ -7,8 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from mirage_py.errors import UnsupportedError, VerificationError
-from mirage_py.pipeline.joined.image_lines import by_lines
 from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
+from mirage_py.pipeline.joined.product_times import by_times
 from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.composites import Composite
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked, RankPart, choose
@@ -19,10 +19,8 @@ from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-# Tilings of a matmul that are raced: the model knows them less well than others, as one image is
-# read for several positions of a window.
+# Tilings of a matmul that are raced: of those that were measured three held the fastest.
 _TILINGS = 3
 # Beside them of persistent kernels.
 _STAYING = 1
@@ -74,34 +72,27 @@ def joined_composites(
 
 
 def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) -> list[Chosen]:
-    """The plans that the model likes best, with other loops each: they are checked and timed in the
-    composites, as PyTorch has no like of the part to be compared with.
+    """The plans that are likeliest by what tiles took, with other tiles each: they are checked and
+    timed in the composites, as PyTorch has no like of the part to be compared with.
     """
     try:
         ranking = rank(part, target, request)
     except (UnsupportedError, VerificationError):
         return []
     is_product = any(n.op == "matmul" for n in part.nodes)
-    ranked = by_lines(ranking.instances) if is_product else ranking.instances
     picked: dict[str, dict[tuple[bool, Hashable], Picked]] = {}
-    for instance in ranked:
+    for instance, time_us in by_times(ranking.instances):
         plan = instance.plan
         of_backend = picked.setdefault(plan.backend, {})
-        loops = stays, _ = _loops(plan)
+        stays = any(o.persistent_blocks for o in plan.options)
         most = (_STAYING if stays else _TILINGS) if is_product else 1
-        if loops not in of_backend and sum(s == stays for s, _ in of_backend) < most:
+        key = stays, instance.tiling
+        if key not in of_backend and sum(s == stays for s, _ in of_backend) < most:
             with contextlib.suppress(VerificationError):
                 evidence = ranking.evidence(plan, 0.0, 0.0, "")
-                of_backend[loops] = Picked(plan, instance.estimate.time_us, evidence)
+                of_backend[key] = Picked(plan, time_us, evidence)
     found = []
     for n in range(max(map(len, picked.values()), default=0)):
         nth = {b: list(p.values())[min(n, len(p) - 1)] for b, p in picked.items() if p}
         found.append(Chosen(ranking.predicted() if n == 0 else None, nth, is_ours=True))
     return found
-
-
-def _loops(plan: Plan) -> tuple[bool, Hashable]:
-    """Whether a kernel is persistent, and its loops' tiles: what the model is least sure of."""
-    blocks = (k for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
-    tiles = tuple(s.tile for b in blocks for s in b.sections if s.loop is not None)
-    return any(o.persistent_blocks for o in plan.options), tiles

@@ -21,7 +21,6 @@ from mirage_py.pipeline.joined.operands import (
     free_name,
     image_of,
     packed,
-    phases,
     steps,
     whole_pieces,
 )
@@ -42,8 +41,6 @@ from mirage_py.ugraph.rewrite.rebuild import rebuild
 _LEAST_RESULTS = 16
 # Of a large network the convolutions with most to compute; a search for each takes long.
 _MOST_JOINED = 4
-# Phases of a transposed convolution's results: a search for several takes too long as yet.
-_MOST_PHASES = 1
 # With fewer channels, of an input or of a result, a library's tiles are not filled either.
 _FEW_CHANNELS = 16
 
@@ -99,9 +96,7 @@ def _joined(
     assert spec is not None
     data, taps = (part.tensors[name] for name in call.args)
     along = axes_of(spec, taps)
-    if along is None or phases(along) > _MOST_PHASES:
-        return None
-    if not _is_product(spec, data, taps, part):
+    if along is None or not _is_product(spec, data, taps, part):
         return None
     channels = whole_pieces(spec.extents(1, taps.shape).get("c", 1), data.dtype.bytes)
     image, copies = image_of(Operand(data, spec.axes[0]), along, channels, parts, taken)
@@ -240,7 +235,8 @@ class _Product:
                     index.append(begin + digits[a] * axis.reach)
             simple = [ix.simplify(e, builder.sizes) for e in index]
             left = builder.load(self.image.tensor.name, simple)
-            places = {"k": ix.dim(step), "o": at["o"], "r": ix.dim(reader.phase)}
+            places = {"k": ix.dim(step), "o": at["o"]}
+            places |= {f"r{n}": ix.dim(d) for n, d in reader.phases.items()}
             right = builder.load(self.weight.tensor.name, [places[a] for a in self.weight.axes])
             return builder.matmul(left, right, (step,))
 

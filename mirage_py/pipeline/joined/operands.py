@@ -118,22 +118,24 @@ def packed(
     """
     known = dict(zip(taps.axes, taps.tensor.shape, strict=True))
     name = free_name(f"{taps.tensor.name}_packed", taken)
-    extents = {"k": depth(along, channels), "r": phases(along), "o": known["o"]}
+    extents = {"k": depth(along, channels), "o": known["o"]}
+    extents |= {f"r{n}": axis.phases for n, axis in enumerate(along) if axis.phases > 1}
+    behind = tuple(a for a in extents if a not in "ko")
     # Tensor cores take TF32 with what is summed over in rows alone.
-    order = ("r", "o", "k") if taps.tensor.dtype == F32 else ("k", "r", "o")
-    axes = tuple(a for a in order if a != "r" or extents["r"] > 1)
+    axes = (*behind, "o", "k") if taps.tensor.dtype == F32 else ("k", *behind, "o")
     target = Tensor(name, tuple(extents[a] for a in axes), taps.tensor.dtype)
     builder = ProgramBuilder(f"{name}_copied")
     builder.sizes.update({a: extents[a] for a in axes})
     builder.inputs[taps.tensor.name] = taps.tensor
-    digits, phase = steps("k", along, channels), phase_digits("r", along)
+    digits = steps("k", along, channels)
     inside: Predicate = TRUE
     index = {"o": ix.dim("o"), "c": digits["c"]}
     if known.get("c", 1) < channels:
         inside = ix.compare("lt", digits["c"], known.get("c", 1))
         index["c"] = ix.mod(digits["c"], known.get("c", 1))
     for n, axis in enumerate(along):
-        met = phase[str(n)] + axis.start + digits[str(n)] * -axis.turn
+        phase = ix.dim(f"r{n}") if axis.phases > 1 else ix.const(0)
+        met = phase + axis.start + digits[str(n)] * -axis.turn
         if axis.is_full:
             index[str(n)] = ix.floordiv(met, axis.dilation)
             continue
@@ -158,19 +160,9 @@ def depth(along: Sequence[Axis], channels: int) -> int:
     return prod(a.taps for a in along) * channels
 
 
-def phases(along: Sequence[Axis]) -> int:
-    """Results of one place along all axes."""
-    return prod(a.phases for a in along)
-
-
 def steps(name: str, along: Sequence[Axis], channels: int) -> dict[str, IndexExpr]:
     """Taps of the window and channel of a step of the sum, the channel running fastest."""
     return _digits(name, {**{str(n): a.taps for n, a in enumerate(along)}, "c": channels})
-
-
-def phase_digits(name: str, along: Sequence[Axis]) -> dict[str, IndexExpr]:
-    """The phase along each axis."""
-    return _digits(name, {str(n): a.phases for n, a in enumerate(along)})
 
 
 def _digits(name: str, sizes: Mapping[str, int]) -> dict[str, IndexExpr]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.pipeline.joined.geometry import Axis
-from mirage_py.pipeline.joined.operands import free_name, phase_digits, phases
+from mirage_py.pipeline.joined.operands import free_name
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.convolution import Convolution
@@ -22,11 +22,11 @@ _MOST_REDUCED = 256
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A part with the one place where it reads a result, and its dimension of phases, if any."""
+    """A part with the one place where it reads a result, and its dimensions of phases by axis."""
 
     program: Program
     place: int
-    phase: str
+    phases: Mapping[int, str]
 
 
 def prepared_reader(
@@ -35,17 +35,16 @@ def prepared_reader(
     """The part with its dimensions as a matmul has them; None where it cannot compute a result
     ``name`` itself: once for each place, and a block has all that is reduced over.
     """
-    phase = ""
-    if all(a.phases == 1 for a in along):
-        reader = _with_one_place(part, name, spec)
-    else:
-        phase = fresh_dim(part, "r")
-        split = _with_phases(part, name, spec, along, phase)
+    phases = {n: fresh_dim(part, f"r{n}") for n, axis in enumerate(along) if axis.phases > 1}
+    if phases:
+        split = _with_phases(part, name, spec, along, phases)
         if split is None:
             return None
         reader = split
+    else:
+        reader = _with_one_place(part, name, spec)
     place = _only_load(reader, name, spec)
-    return None if place is None else Reader(reader, place, phase)
+    return None if place is None else Reader(reader, place, phases)
 
 
 def storing(result: Tensor, taken: dict[str, None]) -> tuple[Program, str]:
@@ -72,25 +71,26 @@ def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
 
 
 def _with_phases(
-    reader: Program, name: str, spec: Convolution, along: Sequence[Axis], phase: str
+    reader: Program,
+    name: str,
+    spec: Convolution,
+    along: Sequence[Axis],
+    phases: Mapping[int, str],
 ) -> Program | None:
-    """The reader with the phases of all axes as one dimension; None where a dimension of it is not
+    """The reader with phases as dimensions; None where a dimension of it is not
     all results along an axis, each place with all of its phases.
     """
     (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
     found = dict(zip(spec.axes[2], load.access.index, strict=True))
     exprs: dict[str, IndexExpr] = {}
-    sizes = {phase: phases(along)}
-    digits = phase_digits(phase, along)
-    for n, axis in enumerate(along):
-        if axis.phases == 1:
-            continue
-        at = found[str(n)]
+    sizes: dict[str, int] = {}
+    for n, phase in phases.items():
+        axis, at = along[n], found[str(n)]
         if not at.is_dim or reader.sizes[at.name] != axis.places * axis.phases:
             return None
         place = fresh_dim(reader, f"{at.name}_at")
-        sizes[place] = axis.places
-        exprs[at.name] = ix.dim(place) * axis.phases + digits[str(n)]
+        sizes |= {place: axis.places, phase: axis.phases}
+        exprs[at.name] = ix.dim(place) * axis.phases + ix.dim(phase)
     for node in reader.nodes:
         is_counted = node.op == "size" and str(node.attr) in exprs
         if is_counted or (node.op in REDUCING and exprs.keys() & {*node.reduced}):

@@ -157,8 +157,15 @@ def _divided(attr: Attr) -> Iterator[str]:
         for part in attr.args:
             yield from _divided(part)
     for expr in exprs:
-        if affine(_of_known_positions(expr)) is None:
-            yield from expr.dims()
+        yield from _under_division(_of_known_positions(expr))
+
+
+def _under_division(expr: IndexExpr) -> Iterator[str]:
+    if expr.op in ("add", "mul"):
+        for part in expr.args:
+            yield from _under_division(part)
+    elif not expr.is_dim:
+        yield from expr.dims()
 
 
 def _of_known_positions(expr: IndexExpr) -> IndexExpr:

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.pipeline.joined import joined_convolutions as joined_convolutions_module
 from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.partition import memory_formats
 from mirage_py.pipeline.pipeline import partition_of, rank_plans
@@ -85,11 +84,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _with_phases(monkeypatch):
-    monkeypatch.setattr(joined_convolutions_module, "_MOST_PHASES", 125)
-
-
 def _joined(name, monkeypatch, dtype=torch.bfloat16):
     monkeypatch.setattr(memory_formats, "_LEAST_FLOPS", 0.0)
     function, *shapes = CASES[name]
@@ -149,8 +143,9 @@ def test_exact_float32_stays():
     assert joined_convolutions(partition_of(program)) is None
 
 
-def test_a_part_with_a_convolution_has_verified_plans(monkeypatch):
-    _, _, found = _joined("strided", monkeypatch)
+@pytest.mark.parametrize("name", ["strided", "colours", "signal", "doubled"])
+def test_a_part_with_a_convolution_has_verified_plans(name, monkeypatch):
+    _, _, found = _joined(name, monkeypatch)
     request = Request("h200", "triton", limits=SearchLimits(max_kernels=1))
     for part in found.parts:
         assert rank_plans(part, target("h200"), request).instances

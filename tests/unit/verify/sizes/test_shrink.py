@@ -54,6 +54,23 @@ def test_a_divided_dimension_keeps_its_size():
     assert small.tensors["K"].shape == (2, 5, 16)
 
 
+def test_what_is_added_to_a_quotient_changes_its_size():
+    b = ProgramBuilder("windows")
+    for d, size in (("p", 100), ("q", 50), ("k", 12), ("o", 8)):
+        b.dim(d, size)
+    b.input("X", (203, 52), F32)
+    b.input("W", (12, 8), F32)
+    p, q, k, o = map(ix.dim, "pqko")
+    window = b.load("X", [p * 2 + k // 3, q + k % 3])
+    b.output("Y", b.matmul(window, b.load("W", [k, o]), ["k"]), [p, q, o], F32)
+    program = b.build()
+    assert fixed_dims(program) == ("k",)
+    small = shrink(program, {"p": 3, "q": 4, "o": 5})
+    validate_program(small)
+    assert small.outputs[0].tensor.shape == (3, 4, 5)
+    assert small.tensors["X"].shape == (8, 6)
+
+
 def test_a_mixed_radix_is_built_again():
     split = samples.ugraph("split_attention")
     extents = {"h": 4, "t": 3, "p": 5, "s": 7, "c": 9, "e": 11}
