@@ -20,6 +20,9 @@ _BYTES_NS, _FLOPS_NS, _LATENCY_NS = 60.0, 3500.0, 400.0
 _BLOCK_NS, _MEETING_NS = 900.0, 1300.0
 _RESERVED_BYTES = 4096
 _MAX_RESIDENT = 6
+# Bytes of the L1 in a nanosecond, with the multiply-adds of depthwise convolutions; elements of
+# their tiles.
+_CHANNEL_BYTES_NS, _CHANNEL_ELEMENTS = 60.0, (512, 1024, 2048, 4096)
 # Of an SM; of a thread, for its sum at most, and beside it.
 _REGISTERS, _REGISTERS_OF_SUM, _REGISTERS_AROUND = 65536, 128, 64
 
@@ -32,16 +35,20 @@ def ranked_tiles(spec: FusedConvolution, target: Target, count: int) -> list[Con
         return round(modelled_ns(spec, tiles, target)), (1 - tiles.stages) * tiles.depth
 
     ranked = sorted(_all(spec, target), key=order)
+    if count == 1:
+        return ranked[:1]
+    # Half may be without a product: the model knows too little of these to leave all out.
+    by_channel = [t for t in ranked if t.by_channel][: count // 2]
     found: list[ConvolutionTiles] = []
     shapes: dict[tuple[int, ...], int] = {}
     for tiles in ranked:
         shape = (tiles.rows, tiles.columns, tiles.pack)
-        if shapes.get(shape, 0) < 2:
+        if not tiles.by_channel and shapes.get(shape, 0) < 2:
             shapes[shape] = shapes.get(shape, 0) + 1
             found.append(tiles)
-        if len(found) == count:
+        if len(found) + len(by_channel) == count:
             break
-    return found
+    return sorted([*found, *by_channel], key=order)
 
 
 @functools.cache
@@ -52,6 +59,8 @@ def least_us(spec: FusedConvolution, target: Target) -> float:
 
 def modelled_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target) -> float:
     """The time of a launch by a coarse model: waves of blocks, and in each the steps of a block."""
+    if tiles.by_channel:
+        return _by_channel_ns(spec, tiles, target)
     blocks = tiles.blocks(spec)
     steps = -(-tiles.steps(spec) // tiles.splits)
     step_bytes = (tiles.rows + tiles.columns) * tiles.depth * 2
@@ -76,7 +85,20 @@ def modelled_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target)
     return -(-on_each // at_once) * (steps * step_ns + _BLOCK_NS + result_ns + meeting)
 
 
+def _by_channel_ns(spec: FusedConvolution, tiles: ConvolutionTiles, target: Target) -> float:
+    """``modelled_ns`` where each position of a window is read from the L1."""
+    on_each = -(-tiles.blocks(spec) // target.sms)
+    threads = 32 * tiles.num_warps
+    registers = threads * _REGISTERS_AROUND + 2 * tiles.rows * tiles.columns
+    at_once = max(1, min(2048 // threads, _REGISTERS // registers, on_each))
+    read = spec.taps + 2 + spec.has_residual
+    block_ns = at_once * 2.0 * tiles.rows * tiles.columns * read / _CHANNEL_BYTES_NS
+    return -(-on_each // at_once) * (max(block_ns, _LATENCY_NS) + _BLOCK_NS)
+
+
 def _all(spec: FusedConvolution, target: Target) -> Iterator[ConvolutionTiles]:
+    if spec.is_depthwise:
+        yield from _by_channel(spec)
     for pack in _packs(spec):
         whole = ConvolutionTiles(16, 16, 32, pack)
         inside, outside = whole.channels(spec)
@@ -97,6 +119,13 @@ def _all(spec: FusedConvolution, target: Target) -> Iterator[ConvolutionTiles]:
                     stages -= 1
                 if _smem(rows, columns, depth, stages) <= _room(target):
                     yield ConvolutionTiles(rows, columns, depth, pack, splits, warps, stages)
+
+
+def _by_channel(spec: FusedConvolution) -> Iterator[ConvolutionTiles]:
+    for rows, columns in product(_ROWS, _COLUMNS):
+        fits = columns <= max(16, 2 * spec.results - 1) and rows <= max(16, 2 * spec.places - 1)
+        if fits and rows * columns in _CHANNEL_ELEMENTS:
+            yield ConvolutionTiles(rows, columns, 16, spec.groups, 1, 4, 2, by_channel=True)
 
 
 def _smem(rows: int, columns: int, depth: int, stages: int) -> int:

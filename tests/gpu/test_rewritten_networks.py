@@ -107,6 +107,10 @@ def test_kernels_of_convolutions_pass_their_check() -> None:
         FusedConvolution(2, 128, 14, 14, 128, (3, 3), (2, 2), (1, 1), groups=32, has_bias=True,
                          relu_after=True),
         FusedConvolution(1, 1024, 7, 7, 256, (1, 1), has_bias=True, relu_after=True),
+        FusedConvolution(4, 44, 56, 56, 44, (5, 5), padding=(2, 2), groups=44, relu_before=True,
+                         has_bias=True, has_residual=True, pitch=132, offset=44),
+        FusedConvolution(8, 512, 32, 32, 512, (3, 3), padding=(1, 1), has_bias=True,
+                         relu_after=True),
     ):  # fmt: skip
         check = Check(spec, 0)
         for tiles in ranked_tiles(spec, target("h200"), 4):

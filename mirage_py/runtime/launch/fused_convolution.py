@@ -53,6 +53,9 @@ def packed_weight(
     """
     if isinstance(tiles, LibraryConvolution):
         return weight.contiguous(memory_format=channels_last(spec))
+    if tiles.by_channel:
+        columns = weight.reshape(spec.results, spec.taps).t()
+        return columns.reshape(tiles.packed_shape(spec)).contiguous()
     packs, pack = tiles.packs(spec), tiles.pack
     outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
     wide = weight.new_zeros(packs, pack, outside, pack, inside, spec.taps)
@@ -69,6 +72,8 @@ def dense_weight(
     """The weight of a convolution of so many groups as there are packs."""
     if isinstance(tiles, LibraryConvolution):
         return packed
+    if tiles.by_channel:
+        return packed.reshape(spec.taps, spec.results).t().reshape(spec.results, 1, *spec.window)
     packs = tiles.packs(spec)
     inside, outside = tiles.channels(spec)
     apart = packed.reshape(packs, spec.taps, inside, outside).permute(0, 3, 2, 1)
@@ -88,7 +93,9 @@ def reference(
     if spec.relu_before:
         result = result.relu()
     weight = dense_weight(spec, tiles, packed).float()
-    groups = tiles.packs(spec) if isinstance(tiles, ConvolutionTiles) else spec.groups
+    groups = spec.groups
+    if isinstance(tiles, ConvolutionTiles) and not tiles.by_channel:
+        groups = tiles.packs(spec)
     result = convolved(spec, result, weight, groups)
     if bias is not None:
         result = result + bias.float().reshape(-1, *(1,) * len(spec.space))

@@ -283,6 +283,11 @@ class FusedConvolution:
         return {*self.window, *stride} == {1} and not any(padding)
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel of the result is of one of the image, and each of these of one."""
+        return self.groups == self.inputs == self.results
+
+    @property
     def is_bare(self) -> bool:
         """Whether nothing follows the convolution."""
         around = (self.has_bias, self.has_residual, self.relu_after, self.gelu_after)
@@ -310,6 +315,9 @@ class ConvolutionTiles:
     ``is_early``: the kernel starts before the one in front has ended (programmatic dependent
     launch), whatever that is: it waits for its end before it touches any tensor, and lets the next
     one start after that.
+
+    ``by_channel``: of a depthwise convolution each channel adds up its own window, with no matrix
+    product; all channels are one pack, and ``depth`` says nothing.
     """
 
     rows: int
@@ -320,6 +328,7 @@ class ConvolutionTiles:
     num_warps: int = 4
     stages: int = 4
     is_early: bool = False
+    by_channel: bool = False
 
     def packs(self, spec: FusedConvolution) -> int:
         """How many products there are."""
@@ -347,7 +356,8 @@ class ConvolutionTiles:
     def packed_shape(self, spec: FusedConvolution) -> tuple[int, int, int]:
         """The shape of the packed weight."""
         inside, outside = self.channels(spec)
-        return self.packs(spec), spec.taps * inside, outside
+        pairs = spec.taps if self.by_channel else spec.taps * inside
+        return self.packs(spec), pairs, outside
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ def test_images_with_few_channels_have_tall_tiles() -> None:
     assert (best.rows, best.columns) == (256, 64)
 
 
+def test_depthwise_convolutions_are_tried_with_and_without_a_product() -> None:
+    found = ranked_tiles(DEPTHWISE, H200, 6)
+    assert sum(tiles.by_channel for tiles in found) == 3
+    assert not any(tiles.by_channel for tiles in ranked_tiles(NARROW, H200, 6))
+
+
 def test_narrow_groups_are_packed_to_fill_a_step() -> None:
     best = ranked_tiles(NARROW, H200, 1)[0]
     assert best.channels(NARROW)[0] >= 16
