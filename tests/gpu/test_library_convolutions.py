@@ -44,6 +44,14 @@ def test_the_library_s_kernel_with_what_is_around(spec: FusedConvolution) -> Non
     assert Check(spec, 0).fault(LibraryConvolution(is_fused=True)) == ""
 
 
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("relu_after", [False, True])
+def test_a_product_of_the_library(has_residual: bool, relu_after: bool) -> None:
+    places = FusedConvolution(4, 64, 14, 14, 96, (1, 1), has_bias=True, pitch=128, offset=32)
+    spec = replace(places, has_residual=has_residual, relu_after=relu_after)
+    assert Check(spec, 0).fault(LibraryConvolution(is_fused=False, is_product=True)) == ""
+
+
 @pytest.mark.parametrize("spec", [_VIDEO, _ROWS])
 def test_kernels_along_three_axes_and_of_rows_are_exact(
     spec: FusedConvolution, tmp_path: object, monkeypatch: pytest.MonkeyPatch

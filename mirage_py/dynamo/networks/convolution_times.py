@@ -6,7 +6,8 @@ A kernel is checked on small whole numbers, of which every sum is exact: its res
 bit what float64 gives, rounded once, so that one product too few or too many is seen, and nothing
 outside of the result may have changed. On normal numbers it may not be further off than rounding
 explains. The library's time is the least of cuDNN's with what is around in its own kernel, with
-one elementwise kernel of ours after it, and with what the model says of such a kernel.
+one elementwise kernel of ours after it, and with what the model says of such a kernel; and of
+cuBLAS's, where it is a product.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ def library_ways(spec: FusedConvolution, target: Target) -> list[LibraryConvolut
     if spec.is_bare or spec.relu_before or spec.gelu_after or spec.is_matmul:
         return []
     ways = [LibraryConvolution(is_fused=False)]
+    if spec.is_plain_product and spec.groups == 1:
+        ways.append(LibraryConvolution(is_fused=False, is_product=True))
     if least_us(spec, target) >= _LONG_US:
         ways.append(LibraryConvolution(is_fused=False, is_tuned=True))
         ways += [LibraryConvolution(is_fused=True)] * spec.relu_after
@@ -185,7 +188,7 @@ def _timed(
     for line in dropped:
         log.warning("graph level: a kernel of %s is not used: %s", spec, line)
     entries["library"] = lambda n: sets[n].convolved()
-    if spec.is_plain_product and spec.groups == 1:
+    if spec.is_matmul:
         entries["product"] = lambda n: sets[n].product()
     times = time_interleaved(entries, _SETS, reps=_REPS)
     ran = {n: t.median_us for n, t in times.items() if t.ran}
@@ -301,7 +304,7 @@ class _Operands:
         return convolved(self.spec, self.x, self.weight, self.spec.groups)
 
     def product(self) -> torch.Tensor:
-        """The convolution as a product, where each place reads one element."""
+        """The convolution of a product of matrices as that product."""
         places = self.x.movedim(1, -1).reshape(-1, self.spec.inputs)
         weight = self.weight.reshape(self.spec.results, -1).t()
         return places @ weight if self.bias is None else torch.addmm(self.bias, places, weight)
@@ -327,8 +330,8 @@ def _around_us(spec: FusedConvolution, target: Target) -> float:
     total = fused_us(2 * image, 0.0, target) if spec.relu_before else 0.0
     if spec.gelu_after:
         total += fused_us(2 * result, 0.0, target)
-    # Products take in all else themselves.
-    if not spec.is_plain_product and (spec.has_bias or spec.has_residual or spec.relu_after):
+    # Products of compilers take in all else themselves.
+    if not spec.is_matmul and (spec.has_bias or spec.has_residual or spec.relu_after):
         total += fused_us((2 + spec.has_residual) * result, 0.0, target)
     return total
 

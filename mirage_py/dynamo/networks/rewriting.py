@@ -168,10 +168,13 @@ def _kernels(
         if found:
             lines.append(f"{what}: {all_us} us by the library, each timed alone")
     theirs = [t.plan for t in (times[m.spec] for m in places) if not t.pays]
-    counts = Counter(p.is_fused for p in theirs if isinstance(p, LibraryConvolution))
-    for is_fused, count in sorted(counts.items()):
-        with_it = "with" if is_fused else "with one elementwise kernel for"
-        lines.append(f"{count} are the library's {with_it} what is around them")
+    counts = Counter(
+        (p.is_product, p.is_fused) for p in theirs if isinstance(p, LibraryConvolution)
+    )
+    for (is_product, is_fused), count in sorted(counts.items()):
+        with_it = "with" if is_fused or is_product else "with one elementwise kernel for"
+        kind = "products of the library" if is_product else "the library's"
+        lines.append(f"{count} are {kind} {with_it} what is around them")
     return tuple(lines)
 
 

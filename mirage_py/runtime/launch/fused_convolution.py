@@ -189,7 +189,8 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
 
     aten: Any = torch.ops.aten
     launch = None
-    if not (plan.is_fused or spec.is_bare):
+    in_product = plan.is_product and not spec.has_residual and (spec.has_bias or spec.is_bare)
+    if not (plan.is_fused or spec.is_bare or in_product):
         launch = source_launcher(epilogue_source(spec), index)
     blocks = epilogue_blocks(spec)
     stride, padding, dilation = spec.sliding
@@ -202,7 +203,9 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
         residual: torch.Tensor | None,
     ) -> torch.Tensor:
         found: torch.Tensor
-        if not plan.is_fused:
+        if plan.is_product:
+            found = _product(spec, x, weight, bias if in_product else None)
+        elif not plan.is_fused:
             found = aten.convolution(x, weight, None, *spec.sliding, False, none, spec.groups)
         elif residual is None:
             found = aten.cudnn_convolution_relu(x, weight, bias, *given)
@@ -232,6 +235,23 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
         return result if out is None else out.copy_(result)
 
     return run
+
+
+def _product(
+    spec: FusedConvolution, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """The convolution as a product of the library, with relu where there is a bias."""
+    import torch
+
+    places = x.movedim(1, -1).reshape(-1, spec.inputs)
+    columns = weight.reshape(spec.results, -1).t()
+    if bias is None:
+        found = places @ columns
+    elif spec.relu_after:
+        found = torch._addmm_activation(bias, places, columns)  # noqa: SLF001  no public one
+    else:
+        found = torch.addmm(bias, places, columns)
+    return found.view(spec.batch, *spec.out_space, spec.results).movedim(-1, 1)
 
 
 @contextlib.contextmanager

@@ -364,11 +364,14 @@ class ConvolutionTiles:
 class LibraryConvolution:
     """A convolution of the library: ``is_fused``, with bias, residual and relu in its kernel, else
     with one elementwise kernel of ours after it, which applies them in place. ``is_tuned``: cuDNN
-    times its algorithms at the first call of a size in a process.
+    times its algorithms at the first call of a size in a process. ``is_product``: where places read
+    one element each, it is a product of matrices, with bias and relu in its kernel if no residual
+    is added between them.
     """
 
     is_fused: bool
     is_tuned: bool = False
+    is_product: bool = False
 
 
 ConvolutionPlan = ConvolutionTiles | LibraryConvolution

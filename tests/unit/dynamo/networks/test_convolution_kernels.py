@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
 from mirage_py.dynamo.networks.convolution_times import Timed, library_ways
+from mirage_py.runtime.launch import fused_convolution
 from mirage_py.search.networks.convolution_tiles import ranked_tiles
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import (
@@ -161,6 +163,8 @@ def test_the_library_is_tuned_for_what_takes_long() -> None:
     assert library_ways(large, H200) == [LibraryConvolution(False), tuned, fused]
     assert fused not in library_ways(replace(large, relu_after=False), H200)
     assert not library_ways(replace(large, relu_before=True), H200)
+    places = FusedConvolution(16, 256, 56, 56, 64, (1, 1), has_bias=True, relu_after=True)
+    assert LibraryConvolution(is_fused=False, is_product=True) in library_ways(places, H200)
     assert not library_ways(replace(large, has_bias=False, relu_after=False), H200)
 
 
@@ -192,3 +196,31 @@ def test_images_have_gradients(image: torch.Tensor) -> None:
     assert want.grad is not None
     assert got.grad is not None
     torch.testing.assert_close(got.grad, want.grad, rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("relu_after", [False, True])
+def test_a_convolution_of_single_places_is_a_product_of_the_library(
+    has_residual: bool, has_bias: bool, relu_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a slice of channels; what stands around is in the product or in one kernel after it."""
+    launched = []
+    monkeypatch.setattr(
+        fused_convolution, "source_launcher", lambda *_: lambda *a: launched.append(a)
+    )
+    spec = FusedConvolution(2, 16, 5, 6, 24, (1, 1), pitch=40, offset=8, has_bias=has_bias,
+                            has_residual=has_residual, relu_after=relu_after)  # fmt: skip
+    plan = LibraryConvolution(is_fused=False, is_product=True)
+    run = fused_convolution._library_runner(spec, plan, 0)
+    x = torch.randn(2, 5, 6, 40).movedim(-1, 1)[:, 8:24]
+    weight, bias = torch.randn(24, 16, 1, 1), torch.randn(24) if has_bias else None
+    residual = torch.randn(2, 5, 6, 24).movedim(-1, 1) if has_residual else None
+    is_after = has_residual or (relu_after and not has_bias)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: SimpleNamespace(cuda_stream=0))
+    got = run(x, fused_convolution.packed_weight(spec, plan, weight), bias, residual)
+    assert len(launched) == is_after
+    want = torch.nn.functional.conv2d(x, weight, None if is_after else bias)
+    want = want.relu() if relu_after and not is_after else want
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert got.is_contiguous(memory_format=torch.channels_last)

@@ -9,6 +9,8 @@ import mirage_py
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.spec import parse
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.evaluate.work import program_work
+from mirage_py.verify.field_test import programs
 from mirage_py.verify.field_test.programs import compare_programs, interface_mismatch
 from mirage_py.verify.sizes.joint_sizes import joint_small_sizes
 from mirage_py.verify.sizes.shrink import shrink
@@ -199,3 +201,44 @@ def test_positions_that_are_data_fit_any_extent():
     sizes = joint_small_sizes(program, program, [("out", "out")], seed=0)
     assert max(sizes.left.values()) < 20
     assert compare_programs(program, program).equal
+
+
+def scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(x, w, padding=1) * 2
+
+
+def of_scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(x, w * 2, padding=1)
+
+
+def of_other_padding(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    found = torch.nn.functional.conv2d(x, w * 2, padding=(1, 0))
+    return torch.nn.functional.pad(found, (1, 1))
+
+
+def test_axes_with_padding_shrink(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(programs, "MAX_TRIAL_WORK", 1e6)
+    inputs = torch.empty(4, 4, 64, 64), torch.empty(4, 4, 3, 3)
+    left, right = (mirage_py.trace(f, *inputs) for f in (scaled, of_scaled))
+    assert program_work(left) > 1e6
+    found = compare_programs(left, right, over_reals=False, real_sizes=False)
+    assert (found.equal, found.trials) == (True, 4)
+
+
+def test_a_difference_in_the_padding_is_seen():
+    inputs = torch.empty(2, 2, 9, 9), torch.empty(2, 2, 3, 3)
+    left, right, wrong = (
+        mirage_py.trace(f, *inputs) for f in (scaled, of_scaled, of_other_padding)
+    )
+    assert compare_programs(left, right).equal
+    assert not compare_programs(left, wrong).equal
+
+
+def test_elements_that_are_the_same_by_going_round_the_end_are_the_same():
+    texts = [
+        "N = 40\nX[N] : f32\nindex n < N\nY[n] = X[(n + 39) % 40] * 2",
+        "N = 40\nX[N] : f32\nindex n < N\nY[n] = X[(n + 79) % 40] * 2",
+    ]
+    left, right = map(parse, texts)
+    assert compare_programs(left, right).equal
+    assert not compare_programs(left, parse(texts[0].replace("39", "38"))).equal
