@@ -192,13 +192,16 @@ class TiledKernel:
     def reads_windows(self) -> bool:
         """Whether a matmul reads an image in windows: what it sums over moves places."""
         nodes = self.block.nodes
-        return any(
-            len(e.dims()) > 1 and any(d in nodes[number].reduced for d in e.dims())
-            for number, dot in self.dots.items()
-            for n in dot.operands
-            if nodes[n].op == "load"
-            for e in nodes[n].access.index
-        )
+        for number, dot in self.dots.items():
+            reduced = {*nodes[number].reduced}
+            for load in (n for n in dot.operands if nodes[n].op == "load"):
+                places = {
+                    *self.tiling.live(nodes[load].dims, self.block.section_of[load])
+                } - reduced
+                moved = ({*e.dims()} for e in nodes[load].access.index)
+                if any(dims & reduced and dims & places for dims in moved):
+                    return True
+        return False
 
     def _is_even(self, load: int) -> bool:
         """Whether a tile is even steps along axes, or goes from place to place of windows along one

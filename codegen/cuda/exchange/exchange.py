@@ -29,6 +29,9 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.launch_choices import Arch
 
+# What is worth a barrier so that it lies where the stages of a loop were.
+_LARGE_BYTES = 16384
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutConversion:
@@ -129,6 +132,9 @@ class Exchange:
             tile = conversion_tile(value.layout, target, width, value.is_packed, self.has_stmatrix)
         if tile is not None:
             size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
+            if size >= _LARGE_BYTES and self.out.memory.has_idle_stages:
+                # So there is room for another stage, or another block.
+                self.out.barrier("the loop's tiles are read: their memory is free")
             name = self.out.memory.new(f"{value.name}_turned", size, align, "unsigned char")
             conversion = LayoutConversion(value, target, name, {}, in_pairs=False, tile=tile)
             self._write_tile(conversion, tile)

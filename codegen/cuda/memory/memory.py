@@ -21,6 +21,8 @@ class SharedMemory:
 
     def __init__(self, is_reused: bool) -> None:
         self.phase = 0
+        # The phase at whose end a loop's stages are read for the last time; -1: none that is known.
+        self.last_read = -1
         self.is_reused = is_reused
         self._sizes: dict[str, tuple[int, int, str]] = {}
         self._lives: dict[str, list[int]] = {}
@@ -42,6 +44,11 @@ class SharedMemory:
         self._lives[name][1] = self.phase
         for loop in self._loops:
             loop.append(name)
+
+    @property
+    def has_idle_stages(self) -> bool:
+        """Whether a barrier now would free the stages of a loop that has just ended."""
+        return self.is_reused and not self._loops and self.phase == self.last_read
 
     @property
     def names(self) -> Collection[str]:

@@ -333,6 +333,11 @@ class TmaPipeline(Pipeline):
             empty = self._empty[self._section]
             self.out.line(f"if (lane == 0) mbarrier_arrive({empty} + {self._stage});")
 
+    def end_loop(self, section: int) -> None:
+        super().end_loop(section)
+        if section in self.loops:
+            self.out.memory.last_read = self.out.memory.phase
+
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""
         if section not in self.loops:

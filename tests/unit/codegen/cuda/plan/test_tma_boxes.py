@@ -88,3 +88,13 @@ def test_what_tma_cannot_reach_is_no_box() -> None:
     assert image_box(windows(back, {"p": 99}, (11, 13), tiles=tiles)) is None
     # Several samples in a tile.
     assert image_box(windows(square, {"p": 99}, (11, 13), tiles={**tiles, "n": 2})) is None
+
+
+def test_results_change_hands_where_the_stages_of_the_loop_were() -> None:
+    plan = windows((PLACE // 16, PLACE % 16), {"p": 256}, (18, 18), tiles={"p": 128, "o": 64})
+    kernel = kernel_of(plan)
+    stages_bytes, results_bytes = 2 * (128 + 64) * CHANNELS * 2, 128 * 64 * 2
+    assert "changes hands" in kernel.body
+    assert stages_bytes <= kernel.smem_bytes < stages_bytes + results_bytes
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
