@@ -13,6 +13,7 @@ from mirage_py.codegen.cuda.memory.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan, plan_kernel
 from mirage_py.codegen.cuda.text.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.text.prelude import all_names, names_used, prelude_text
+from mirage_py.codegen.cuda.windows.window_kernel import WindowKernel, window_kernel
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.lowering.precision import TypedBlock
@@ -38,7 +39,8 @@ from mirage_py.ugraph.text.printing import format_block
 _SMEM_BYTES = {Arch.SM_80: 163 * 1024, Arch.SM_90A: 227 * 1024}
 # Elements of one tile that a thread may have.
 _MOST_ELEMENTS = 1024
-_Emitted = tuple[KernelPlan, CudaKernel]
+# Kernels over windows have no plan of layouts and phases.
+_Emitted = tuple[KernelPlan | None, CudaKernel]
 _CAPABILITY = {Arch.SM_80: 80, Arch.SM_90A: 90}
 # The first architecture with clusters, and the largest cluster that it can run.
 _CLUSTER_ARCH = Arch.SM_90A
@@ -69,9 +71,11 @@ def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
 
 
 def kernel_plans(plan: Plan) -> tuple[KernelPlan, ...]:
-    """What the text of every block graph follows, in launch order; names are those of the text."""
+    """What the text of every block graph follows, in launch order; names are those of the text.
+    Kernels over windows have none.
+    """
     named = renamed_plan(plan, emitted_names(plan.ugraph, _vocabulary()))
-    return tuple(found for found, _ in _of_named(named))
+    return tuple(found for found, _ in _of_named(named) if found is not None)
 
 
 @functools.cache
@@ -121,8 +125,15 @@ def _emitted(
     """The kernels in their ``straight`` form, which is not in their comments."""
     blocks = [with_tile_factors(ugraph.program, a.block) for a in straight]
     found = lowered(ugraph, blocks)
-    kernels = []
+    kernels: list[_Emitted] = []
     for whole, form, typed in zip(asked, straight, found.blocks, strict=True):
+        windows = None
+        if not found.in_base_two:
+            order = _order_of(typed.block, form.options, form.order)
+            windows = window_kernel(ugraph.program, typed, ugraph.tensors, form.options, order)
+        if windows is not None:
+            kernels.append((None, _over_windows(ugraph, whole.block, windows, whole.options)))
+            continue
         emitter, memory = _fitting(ugraph, typed, form.options, found.in_base_two, form.order)
         kernel = _kernel(ugraph, whole.block, emitter, memory, whole.options)
         kernels.append((emitter.plan, kernel))
@@ -147,8 +158,7 @@ def _fitting(
 ) -> tuple[KernelEmitter, MemoryPlan]:
     """The kernel with as many of the stages that are asked for as shared memory has room for."""
     _refuse(typed.block, options)
-    if _CAPABILITY[_arch(typed.block, options)] < DEPENDENT_LAUNCH and not order.is_chained:
-        order = ALONE
+    order = _order_of(typed.block, options, order)
     limit_bytes = _SMEM_BYTES[_arch(typed.block, options)]
     stages = options.num_stages
     while True:
@@ -167,6 +177,13 @@ def _fitting(
                 if deepest <= 1:
                     raise
         stages = tuple(min(s, deepest - 1) for s in stages)
+
+
+def _order_of(block: BlockGraph, options: LaunchConfig, order: LaunchOrder) -> LaunchOrder:
+    """Without dependent launch where the text is for GPUs that have none."""
+    if _CAPABILITY[_arch(block, options)] < DEPENDENT_LAUNCH and not order.is_chained:
+        return ALONE
+    return order
 
 
 def _refuse(block: BlockGraph, options: LaunchConfig) -> None:
@@ -260,6 +277,33 @@ def _kernel(
         ),
         options=options,
         uses_pdl=plan.order.uses_pdl,
+    )
+
+
+def _over_windows(
+    ugraph: UGraph, block: BlockGraph, found: WindowKernel, options: LaunchConfig
+) -> CudaKernel:
+    written = set(found.block.written_tensors)
+    pointers = tuple(ugraph.tensors[p] for p in found.pointers)
+    threads = 32 * options.num_warps
+    signature = _signature(block.name, str(threads), 1, found.parameters())
+    lines = ["    " + part for line in found.lines() for part in wrapped(line, LINE - 4)]
+    body = "\n".join([*_header(ugraph, block, pointers, written), *signature, *lines]) + "\n}\n"
+    return CudaKernel(
+        name=block.name,
+        source="\n".join([*includes(pointers), prelude_text(names_used(body)), "", body]),
+        body=body,
+        pointers=pointers,
+        tensor_maps=(),
+        grid=found.grid,
+        cluster=1,
+        threads=threads,
+        smem_bytes=0,
+        capability=max(
+            _CAPABILITY[_arch(block, options)], DEPENDENT_LAUNCH if found.order.is_chained else 0
+        ),
+        options=options,
+        uses_pdl=found.order.uses_pdl,
     )
 
 
