@@ -15,6 +15,7 @@ from mirage_py.search.model.launches import BackEnd, launch_options
 from mirage_py.search.model.library_model import clearing_us, library_estimate
 from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.kernel_models import KernelModels
+from mirage_py.search.rank.window_choices import window_choices
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -73,6 +74,7 @@ class KernelRanker:
         self._models = models or KernelModels(target)
         self._ranked: dict[int, tuple[KernelChoice, ...]] = {}
         self._probed: dict[int, float] = {}
+        self._windows: dict[int, tuple[KernelChoice, ...]] = {}
 
     def form(self, family: UGraph, splits: Mapping[str, int]) -> Form:
         """The family at these numbers of splits."""
@@ -112,18 +114,33 @@ class KernelRanker:
         return self._probed[key]
 
     def _probe_block_us(self, form: Form, number: int, block: BlockGraph) -> float:
+        if self._over_windows(form, number, block):
+            return self.ranked(form, number)[0].estimate.time_us
         best_us = self._models.probed_us(form, number, self.backend)
         if best_us < inf:
             return best_us + self._clearing_us(form, number, block)
         return next((c.estimate.time_us for c in self.ranked(form, number)), inf)
 
     def _rank(self, form: Form, number: int, block: BlockGraph) -> tuple[KernelChoice, ...]:
+        windows = self._over_windows(form, number, block)
+        if windows:
+            return windows
         clearing_us = self._clearing_us(form, number, block)
         found: list[KernelChoice] = []
         for model in self._models.promising(form, number, self.backend):
             found += self._of_tiling(model, form.splits, clearing_us)
         found.sort(key=lambda c: c.estimate.time_us)
         return tuple(found)
+
+    def _over_windows(self, form: Form, number: int, block: BlockGraph) -> tuple[KernelChoice, ...]:
+        """The choices for a kernel over windows, which are CUDA's; none for any other."""
+        if self.backend != "cuda":
+            return ()
+        key = self._models.kernel(form, number)
+        if key not in self._windows:
+            found = window_choices(form.ugraph, block, form.in_cache[number], self.target)
+            self._windows[key] = tuple(KernelChoice(*choice) for choice in found)
+        return self._windows[key]
 
     def _of_tiling(
         self, model: KernelModel, splits: Sequence[str], clearing_us: float
