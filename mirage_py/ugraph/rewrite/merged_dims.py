@@ -48,7 +48,7 @@ def _go_together(program: Program, outer: str, inner: str) -> bool:
     for node in program.nodes:
         if node.op == "load":
             accesses.append((program.tensors[node.access.tensor], node.access.index))
-        elif not _is_pointwise(node, pair):
+        elif not _is_pointwise(node, pair) or pair & _in_memory(program, node):
             return False
     mine = [(t, index) for t, index in accesses if pair & {d for e in index for d in e.dims()}]
     large = any(tensor.elements >= _LARGE for tensor, _ in mine)
@@ -67,6 +67,11 @@ def _is_pointwise(node: Node, pair: set[str]) -> bool:
     seen = pair & set(node.dims)
     named = isinstance(node.attr, IndexExpr | Predicate) or node.op in ("read", "matmul")
     return not seen or (seen == pair and not named)
+
+
+def _in_memory(program: Program, node: Node) -> set[str]:
+    """The dimensions of what a ``read`` takes at other indices: it has an index for each."""
+    return {*program.nodes[node.args[0]].dims} if node.op == "read" else set()
 
 
 def with_merged_reductions(program: Program) -> Program:
@@ -117,6 +122,8 @@ def _is_one(program: Program, run: Sequence[str]) -> bool:
         named = isinstance(node.attr, IndexExpr | Predicate) or node.op in ("read", "matmul")
         reduced = inside & {*node.reduced} if node.op in REDUCING else set()
         seen = inside & {*node.dims}
+        if inside & _in_memory(program, node):
+            return False
         if seen not in (set(), inside) or reduced not in (set(), inside):
             return False
         if named and (seen or reduced):
@@ -194,6 +201,7 @@ def _together(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
     for node in program.nodes:
         counts = node.op in ("size", "read") or isinstance(node.attr, IndexExpr | Predicate)
         named = node.attr.dims() if isinstance(node.attr, IndexExpr | Predicate) else node.dims
+        named = (*named, *_in_memory(program, node))
         if counts and any(d in alike for d in (*named, str(node.attr))):
             return ()
     return alike

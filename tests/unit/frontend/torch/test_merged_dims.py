@@ -126,3 +126,11 @@ def test_a_matmul_of_patches_has_one_loop_and_rows(function, weights):
 def test_other_matmuls_keep_their_dimensions(function):
     program = trace(function, torch.empty(2, 3, 8, 12), torch.empty(5, 3, 4, 4))
     assert with_merged_patches(program).sizes == program.sizes
+
+
+def test_rows_of_what_windows_read_from_memory_stay_apart():
+    def function(x, w):
+        return F.conv2d(x.relu(), w, None, 1, 1, 1, 64)
+
+    program = trace(function, torch.empty(16, 64, 56, 56), torch.empty(64, 1, 3, 3))
+    assert with_merged_rows(program) == program
