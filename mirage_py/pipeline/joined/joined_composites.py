@@ -1,24 +1,30 @@
-"""Composites whose convolutions are matmuls of ours, beside those with calls of the library."""
+"""Composites whose convolutions are matmuls or sums of ours, beside those with library calls."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from mirage_py.codegen.cuda.windows.shares import window_dims
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.joined.direct_convolutions import DirectPartition, direct_convolutions
 from mirage_py.pipeline.joined.joined_convolutions import joined_convolutions
 from mirage_py.pipeline.joined.product_times import by_times
+from mirage_py.pipeline.partition.alike_parts import alike, renamed
 from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.composites import Composite
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked, RankPart, choose
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.request import Request
+from mirage_py.pipeline.selection.time_budget import TimeBudget
 from mirage_py.runtime.base.emission import BACKENDS
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Tilings of a matmul that are raced: of those that were measured three held the fastest.
 _TILINGS = 3
@@ -40,35 +46,59 @@ def joined_composites(
     """For each back end a few composites in which convolutions are in the parts behind them, the
     likeliest first; none where none can be. Parts that stay as they are have the plans ``chosen``.
     """
-    found = joined_convolutions(whole)
-    if found is None:
-        return []
-    known = {p.renamed("").digest: c for p, c in zip(whole.parts, chosen, strict=True)}
-    ways: list[list[Chosen]] = []
-    for part in found.parts:
-        same = known.get(part.renamed("").digest)
-        is_known = same is not None and bool(same.picked)
-        if same is not None and is_known:
-            ways.append([same])
-            continue
-        asked = replace(request.named(part.name), limits=_LIMITS, journal=None)
-        ways.append(
-            _likeliest(part, rank, asked, target)
-            if measure
-            else [choose(part, rank, asked, target, measure=False)]
-        )
-        if not any(c.picked for c in ways[-1]):
-            return []
+    known = {
+        p.renamed("").digest: [c] for p, c in zip(whole.parts, chosen, strict=True) if c.picked
+    }
+    direct = direct_convolutions(whole)
+    # A convolution by itself looks like the library's: as a part of ours it is searched again.
+    for number in direct.ours:
+        known.pop(direct.partition.parts[number].renamed("").digest, None)
+    end = TimeBudget(request.budget).end
     made: dict[Plan, Composite] = {}
+    for found in _partitions(whole, direct):
+        ways: list[Sequence[Chosen]] = []
+        for part, of in zip(found.parts, alike(found.parts), strict=True):
+            key = part.renamed("").digest
+            if key not in known and of < len(ways):
+                first = found.parts[of]
+                known[key] = [renamed(c, first, part, target) for c in ways[of]]
+            elif key not in known:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                named = request.named(part.name)
+                asked = replace(named, limits=_LIMITS, journal=None, budget=left)
+                known[key] = (
+                    _likeliest(part, rank, asked, target)
+                    if measure
+                    else [choose(part, rank, asked, target, measure=False, by_library=False)]
+                )
+            ways.append(known[key])
+            if not any(c.picked for c in ways[-1]):
+                break
+        else:
+            for composite in _of_ways(found, ways):
+                made.setdefault(composite.plan, composite)
+    return sorted(made.values(), key=lambda c: c.time_us)
+
+
+def _partitions(whole: Partition, direct: DirectPartition) -> Iterator[Partition]:
+    """The partitions with convolutions of ours: few channels as sums, the others as matmuls."""
+    for base in [direct.partition, whole] if direct.ours else [whole]:
+        joined = joined_convolutions(base)
+        if joined is not None:
+            yield joined
+        if base is not whole:
+            yield base
+
+
+def _of_ways(found: Partition, ways: Sequence[Sequence[Chosen]]) -> Iterator[Composite]:
+    """The parts' likeliest plans together, then their next ones."""
     for n in range(max(map(len, ways))):
         each = [way[min(n, len(way) - 1)] for way in ways]
         for backend in BACKENDS:
             if all(backend in c.picked for c in each):
                 picked = [c.picked[backend] for c in each]
                 plan = compose(found, [p.plan for p in picked])
-                time_us = sum(p.time_us for p in picked)
-                made.setdefault(plan, Composite(plan, found, each, time_us))
-    return sorted(made.values(), key=lambda c: c.time_us)
+                yield Composite(plan, found, each, sum(p.time_us for p in picked))
 
 
 def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) -> list[Chosen]:
@@ -85,7 +115,8 @@ def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) 
         plan = instance.plan
         of_backend = picked.setdefault(plan.backend, {})
         stays = any(o.persistent_blocks for o in plan.options)
-        most = (_STAYING if stays else _TILINGS) if is_product else 1
+        of_kind = _STAYING if stays else _TILINGS
+        most = of_kind if is_product or _is_over_windows(plan) else 1
         key = stays, instance.tiling
         if key not in of_backend and sum(s == stays for s, _ in of_backend) < most:
             with contextlib.suppress(VerificationError):
@@ -96,3 +127,11 @@ def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) 
         nth = {b: list(p.values())[min(n, len(p) - 1)] for b, p in picked.items() if p}
         found.append(Chosen(ranking.predicted() if n == 0 else None, nth, is_ours=True))
     return found
+
+
+def _is_over_windows(plan: Plan) -> bool:
+    """Whether its threads compute windows by themselves."""
+    ugraph = plan.ugraph
+    blocks = (k for k in ugraph.kernels if isinstance(k, BlockGraph))
+    is_cuda = plan.backend == "cuda"
+    return is_cuda and any(window_dims(b, ugraph.scope.sizes, ugraph.tensors) for b in blocks)

@@ -64,10 +64,18 @@ class Chosen:
 
 
 def choose(
-    part: Program, rank: RankPart, request: Request, target: Target, *, measure: bool
+    part: Program,
+    rank: RankPart,
+    request: Request,
+    target: Target,
+    *,
+    measure: bool,
+    by_library: bool = True,
 ) -> Chosen:
-    """The plans of one part, searched within the budget of ``request``."""
-    found = _choose(part, rank, request, target, measure=measure)
+    """The plans of one part, searched within the budget of ``request``. What a library computes as
+    one call is not searched if it is to be ``by_library``.
+    """
+    found = _choose(part, rank, request, target, measure=measure, by_library=by_library)
     timed = found.result is not None and measure and found.result.baseline.source == "measured"
     baseline = found.result.baseline.time_us if found.result and timed else None
     return replace(found, by_torch=torch_picked(part, target, baseline))
@@ -92,12 +100,20 @@ def torch_picked(part: Program, target: Target, time_us: float | None = None) ->
 
 
 def _choose(
-    part: Program, rank: RankPart, request: Request, target: Target, *, measure: bool
+    part: Program,
+    rank: RankPart,
+    request: Request,
+    target: Target,
+    *,
+    measure: bool,
+    by_library: bool,
 ) -> Chosen:
     deadline = TimeBudget(request.budget).end
     try:
         backend = _backends(request.backend)[0]
-        called = library_result(part, target, seed=request.seed, backend=backend)
+        called = None
+        if by_library:
+            called = library_result(part, target, seed=request.seed, backend=backend)
         if called is not None:
             return _library_chosen(called, request.backend)
         ranking = rank(part, target, request)
