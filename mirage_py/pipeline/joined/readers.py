@@ -63,9 +63,10 @@ def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
     """The reader with the axes of an image as one dimension, where they are but positions."""
     (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
     found = dict(zip(spec.axes[2], load.access.index, strict=True))
-    along = [found[str(n)] for n in range(spec.rank)]
+    # The result has no axis where it has one place.
+    along = [found[str(n)] for n in range(spec.rank) if str(n) in found]
     merged = reader
-    if all(e.is_dim for e in along):
+    if along and all(e.is_dim for e in along):
         merged = with_merged_run(reader, [e.name for e in along])
     return with_merged_rows(reader) if merged == reader else merged
 
@@ -85,8 +86,8 @@ def _with_phases(
     exprs: dict[str, IndexExpr] = {}
     sizes: dict[str, int] = {}
     for n, phase in phases.items():
-        axis, at = along[n], found[str(n)]
-        if not at.is_dim or reader.sizes[at.name] != axis.places * axis.phases:
+        axis, at = along[n], found.get(str(n))
+        if at is None or not at.is_dim or reader.sizes[at.name] != axis.places * axis.phases:
             return None
         place = fresh_dim(reader, f"{at.name}_at")
         sizes |= {place: axis.places, phase: axis.phases}

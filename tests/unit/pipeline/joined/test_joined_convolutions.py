@@ -60,6 +60,8 @@ CASES = {
     "alone": (lambda x, w: F.conv2d(x, w, padding=1), _IMAGE, _WEIGHT),
     "strided": (_strided, _IMAGE, _WEIGHT, (16,)),
     "backwards": (_backwards, _IMAGE, (8, 16, 3, 2)),
+    "one row": (lambda x, w: F.conv2d(x, w, padding=(0, 1)).relu(), (2, 8, 3, 12), _WEIGHT),
+    "one slice": (lambda x, w: F.conv3d(x, w).relu(), (2, 8, 2, 5, 6), (16, 8, 2, 3, 3)),
     "uneven": (_uneven, _IMAGE, _WEIGHT),
     "volume": (lambda x, w: F.conv3d(x, w, padding=1).exp(), (2, 8, 4, 5, 6), (16, 8, 2, 3, 3)),
     "smallest": (_smallest, (2, 8, 6, 5), _WEIGHT, (16,)),
