@@ -21,7 +21,9 @@ from mirage_py.ugraph.ir.program import Tensor
 
 _WARP, _LINE_BYTES, _SECTOR_BYTES = 32, 128, 32
 # Instructions of a thread for its places and pointers; registers beside its numbers.
-_SETUP, _OWN_REGISTERS = 40, 22
+_SETUP, _OWN_REGISTERS = 40, 18
+# Registers for each number that is alive, as ptxas reads ahead.
+_KEPT = 1.15
 # Of an operator that is no addition, product or selection; of the issue slots, those that are used.
 _FUNCTION, _ISSUED = 6, 0.75
 _PLAIN = ("add", "sub", "mul", "where", "maximum", "minimum", "relu", "neg", "square", "cast")
@@ -55,7 +57,8 @@ def thread_work(steps: Schedule, tensors: Mapping[str, Tensor]) -> ThreadWork:
         else:
             count += 1 if scalars[step.scalar].op in _PLAIN else _FUNCTION
     found = tuple((s.vector, s.is_store) for s in steps.steps if s.vector is not None)
-    return ThreadWork(count, _OWN_REGISTERS + _most_alive(steps), found)
+    registers = _OWN_REGISTERS + _KEPT * _most_alive(steps)
+    return ThreadWork(count, int(registers), found)
 
 
 def _most_alive(steps: Schedule) -> int:

@@ -36,7 +36,7 @@ _MOST_REGISTERS = (1, 2, 4, 8, 16)
 # Threads along a dimension beyond the fastest.
 _MOST_ROWS = 32
 # Steps of the sharings that are unrolled and counted, and tilings that are returned.
-_COUNTED, _MOST = 3000, 24
+_COUNTED, _MOST = 4000, 24
 
 Choice = tuple[BlockGraph, LaunchConfig, Estimate]
 

@@ -23,8 +23,9 @@ from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 # Positions of a window; and times the results of a thread: every step is a line of text.
 MOST_POSITIONS = 128
 MOST_STEPS = 2048
-# Weights of a window that are others for each result of a thread, in registers.
-_MOST_WEIGHTS = 128
+# Weights of a window that are others for each result of a thread, in registers: more of them
+# leave room for few warps. Two results side by side may have twice as many.
+_MOST_WEIGHTS, _WEIGHTS_OF_PAIR = 64, 128
 _THREADS = 32
 _TYPES = (F32, F16, BF16)
 _LEAVES = ("load", "const", "mask", "index", "size")
@@ -176,6 +177,6 @@ def vector_width(
         ),
         default=1,
     )
-    while width > 1 and width * weights > _MOST_WEIGHTS:
+    while width > 1 and width * weights > (_MOST_WEIGHTS if width > 2 else _WEIGHTS_OF_PAIR):
         width //= 2
     return width
