@@ -42,7 +42,7 @@ def of_set(name: str, found: FloatEvidence) -> FloatEvidence:
         excess=found.excess,
     )
     fault = found.reason.at(f"{name} inputs") if found.reason else None
-    return replace(found, reason=fault, sets=(finding,))
+    return replace(found, reason=fault, sets=(finding,), outputs=())
 
 
 def joined(parts: Sequence[FloatEvidence]) -> FloatEvidence:
@@ -104,16 +104,16 @@ def plain(sets: Sequence[SetFinding]) -> tuple[dict[str, Any], ...]:
 
 
 def plain_evidence(found: FloatEvidence) -> dict[str, Any]:
-    """Evidence as plain values, for ``evidence_of``."""
+    """Evidence as plain values, for ``evidence_of``; of all outputs together."""
     fault = found.reason.document() if found.reason else None
-    return {**asdict(replace(found, reason=None)), "reason": fault}
+    return {**asdict(replace(found, reason=None, outputs=())), "reason": fault}
 
 
 def evidence_of(held: Mapping[str, Any]) -> FloatEvidence:
     """What ``plain_evidence`` gave."""
     sets = tuple(SetFinding(**s) for s in held["sets"])
     fault = read_reason(held["reason"]) if held["reason"] else None
-    return FloatEvidence(**{**held, "sets": sets, "reason": fault})
+    return FloatEvidence(**{**held, "sets": sets, "reason": fault, "outputs": ()})
 
 
 def failed(why: Reason) -> FloatEvidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import starmap
 from math import inf, sqrt
 
 import numpy as np
@@ -65,7 +66,8 @@ class FloatEvidence:
     a share of the result: 0 where every bit is the same, None where it was not measured. ``sets``
     says what was seen of each input set, once there are several. ``row_excess`` is ``excess`` where
     an element may be as far off as the mean of its row. ``outside`` is the share of the compared
-    elements of an output that are farther off than is allowed.
+    elements of an output that are farther off than is allowed. Of several outputs ``outputs`` has
+    the evidence of each.
     """
 
     max_rel_error: float
@@ -83,6 +85,7 @@ class FloatEvidence:
     sets: tuple[SetFinding, ...] = ()
     row_excess: float = 0.0
     outside: float = 0.0
+    outputs: tuple[FloatEvidence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,16 +340,23 @@ def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidenc
 
     Single elements may be as far off as the mean of their row: where eager's rounding makes a small
     negative number of a positive one, a ReLU behind it has 0, for which next to nothing is allowed.
-    Values that are not finite are forgiven where eager has them too.
+    Values that are not finite are forgiven where eager has them too, of at most twice as many
+    elements or few. Of several outputs each is held against eager's.
     """
     if found.passed or found.reason is None:
         return found
+    if found.outputs and len(found.outputs) == len(eager.outputs):
+        pairs = zip(found.outputs, eager.outputs, strict=True)
+        refused = [one for one in starmap(allowed_by_eager, pairs) if not one.passed]
+        return replace(found, passed=not refused, reason=refused[0].reason if refused else None)
     of_eager = eager.reason.code if eager.reason is not None else None
     if found.reason.code not in (Code.TOO_FAR, of_eager):
         return found
     close = found.max_rel_error <= _EAGER_FACTOR * eager.max_rel_error
     as_far = found.row_excess <= _EAGER_FACTOR * eager.row_excess
     few = found.outside <= max(_EAGER_FACTOR * eager.outside, _FEW)
+    if eager.row_excess == inf:  # beside no number everything is close
+        as_far = few
     if close and (as_far or (few and found.row_excess <= _FEW_EXCESS)):
         return replace(found, passed=True, reason=None)
     return found

@@ -316,6 +316,7 @@ def worst_of(
         excess=max((one.excess for one in found), default=0.0),
         row_excess=max((one.row_excess for one in found), default=0.0),
         outside=max((one.outside for one in found), default=0.0),
+        outputs=tuple(found) if len(found) > 1 else (),
     )
 
 

@@ -411,6 +411,39 @@ def test_torch_compile_is_refused_where_all_of_it_is_farther_off_than_eager():
     assert not allowed_by_eager(found, eager).passed
 
 
+def test_each_output_of_torch_compile_is_held_against_the_same_one_of_eager():
+    """What eager loses in one output is no room for errors in another."""
+    program = parse(
+        "M = 64, N = 32\nX[M, N], A[M, N] : bf16\n"
+        "Y[m, n] = X[m, n] + 100 - 100\nZ[m, n] = A[m, n] * 3"
+    )
+    (inputs,) = (s for s in input_sets(program, 0) if s.name == "random")
+    known = reference(program, inputs.arrays)
+    lossy = rounded(rounded(inputs.arrays["X"] + 100, "bf16") - 100, "bf16")
+    right = rounded(known["Z"], "bf16")
+    eager = judge(program, known, {"Y": lossy, "Z": right})
+    assert eager.reason.code is Code.TOO_FAR
+    assert allowed_by_eager(judge(program, known, {"Y": lossy, "Z": right}), eager).passed
+    for outputs in ({"Y": lossy, "Z": 1.1 * right}, {"Y": known["Y"], "Z": 1.1 * right}):
+        found = judge(program, known, outputs)
+        assert found.max_rel_error < 2 * eager.max_rel_error
+        assert not allowed_by_eager(found, eager).passed
+
+
+def test_one_value_of_eager_s_that_is_no_number_does_not_excuse_all_of_another_form_s():
+    program = parse("M = 64, N = 256\nX[M, N] : bf16\nY[m, n] = X[m, n] * sigmoid(X[m, n])")
+    (inputs,) = (s for s in input_sets(program, 0) if s.name == "random")
+    known = reference(program, inputs.arrays)
+    lost = known["Y"].copy()
+    lost[3, 7] = nan
+    elsewhere = known["Y"].copy()
+    elsewhere[5, 2] = nan
+    eager = judge(program, known, {"Y": lost})
+    assert allowed_by_eager(judge(program, known, {"Y": elsewhere}), eager).passed
+    for wrong in (np.full_like(lost, nan), 5 * known["Y"], np.roll(lost, 1)):
+        assert not allowed_by_eager(judge(program, known, {"Y": wrong}), eager).passed
+
+
 def test_another_form_may_round_to_the_other_side_of_a_kink():
     program = parse(
         "M = 16, K = 32, N = 48\nA[M, K], B[K, N], C[N] : bf16\n"
