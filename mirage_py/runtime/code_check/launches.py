@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, TensorMap
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.runtime.code_check.events import Launch, Map, Tensor
@@ -27,7 +27,7 @@ def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGr
         for name, tensor in zip(names, kernel.pointers, strict=False)
     }
     maps = {
-        name: Map(what.tensor, what.shape, what.box, by_name[what.tensor].dtype.bytes)
+        name: Map(what.tensor, what.shape, _copied(what), by_name[what.tensor].dtype.bytes)
         for name, what in zip(names[len(kernel.pointers) :], kernel.tensor_maps, strict=True)
     }
     return Launch(
@@ -74,6 +74,15 @@ def triton_launch_of(
         _pads(Tiling(program, block)),
         by_triton=True,
     )
+
+
+def _copied(what: TensorMap) -> tuple[int, ...]:
+    """The elements of a copy along each axis; pixels of windows along that of the fastest places,
+    where the first of them is in any case.
+    """
+    steps = what.steps or (1,) * len(what.box)
+    box = tuple(-(-n // step) for n, step in zip(what.box, steps, strict=True))
+    return (*box, *(1 for _ in what.shape[len(box) :]))
 
 
 def _tensor(tensor: ProgramTensor, block: BlockGraph, early: bool = False) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 from cuda_plans import kernel_of, planned
 from window_plans import CHANNELS, PLACE, STEP, windows
 
+from mirage_py.runtime.code_check.check import check_plan
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32
@@ -56,6 +57,13 @@ def test_a_convolution_by_tma_agrees_with_float64(name: str) -> None:
     assert ("wgmma_m64" in kernel.body) == (plan in (SQUARE, IN_TF32))
     judged = check_emulated(plan.ugraph.program, plan, seed=3)
     assert judged.passed, judged.reason
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_checker_of_emitted_code_knows_pixels_and_steps(name: str) -> None:
+    (found,) = check_plan(CASES[name])
+    assert not found.faults
+    assert not found.unsupported
 
 
 def test_places_of_an_image_as_one_dimension_are_pixels_of_windows() -> None:
