@@ -79,13 +79,14 @@ def _flops(part: Program, call: LibraryCall) -> float:
 @dataclass(frozen=True, slots=True)
 class _Behind:
     """A part with the product in the place of a load; parts that read ``result`` read ``stored``
-    in its place, which is larger.
+    in its place, which is larger, and so does a further part ``copy``.
     """
 
     whole: Program
     replaced: Program | None
     result: str
     stored: Tensor | None = None
+    copy: Program | None = None
 
 
 def _joined(
@@ -114,6 +115,7 @@ def _joined(
         if p is part:
             kept += [*copies, packing]
             kept += [whole] if behind.replaced is None else []
+            kept += [behind.copy] if behind.copy is not None else []
         elif p is behind.replaced:
             kept.append(whole)
         # A copy that only the library read is not made.
@@ -139,13 +141,17 @@ def _behind(
         return None
     result = part.outputs[0].tensor
     stored = _with_all_phases(result, product.spec, product.along, taken)
-    if stored is not None and not readers:
-        return None
     alone, given = storing(stored or result, taken)
     found = prepared_reader(alone, given, product.spec, product.along)
     if found is None:
         return None
-    return _Behind(product.inside(found, taken), None, call.result, stored)
+    whole = product.inside(found, taken)
+    if stored is None or readers:
+        return _Behind(whole, None, call.result, stored)
+    # A result of the program is copied from the larger one.
+    copy, given = storing(result, taken)
+    behind = _Behind(whole, None, given, stored)
+    return replace(behind, copy=_reading(copy, behind))
 
 
 def _with_all_phases(

@@ -20,6 +20,7 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 
 _IMAGE, _WEIGHT = (2, 8, 9, 12), (16, 8, 3, 3)
+_SIGNAL = (2, 16, 9), (16, 24, 3)
 _COLOURS, _DOUBLED = (16, 3, 3, 3), ((2, 16, 4, 5), (16, 24, 3, 3))
 
 
@@ -79,6 +80,7 @@ CASES = {
     "doubled, odd": (lambda x, w: _transposed(x, w, 2, 1), (2, 16, 4, 5), (16, 24, 3, 3)),
     "doubled, stored": (lambda x, w: F.conv_transpose2d(x, w, None, 2, 1, 1), *_DOUBLED),
     "fivefold": (lambda x, w: F.conv_transpose2d(x, w, None, 5, 1, 0, 1, 2) * 2.0, *_DOUBLED),
+    "doubled signal": (lambda x, w: F.conv_transpose1d(x, w, None, 2, 1, 0, 1, 2), *_SIGNAL),
     "holes": (lambda x, w: F.conv_transpose2d(x, w, None, 2, 1, 0, 1, 2) + 1.0, *_DOUBLED),
     "uneven phases": (lambda x, w: _transposed(x, w, (2, 1), 0), *_DOUBLED),
     "doubled volume": (_doubled_volume, (1, 6, 3, 4, 2), (6, 16, 3, 3, 3)),
