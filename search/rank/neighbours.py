@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+from mirage_py.codegen.cuda.windows.shares import window_shares
 from mirage_py.codegen.tiling.block_order import can_group
 from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, can_use_pdl
 from mirage_py.codegen.tiling.descriptors import COPY_ENGINE, described_tiles
-from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.tiles import Tiling, next_power_of_two
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven
 from mirage_py.search.clusters.clusters import in_a_cluster
 from mirage_py.search.model.cost_model import KernelModel
@@ -58,9 +59,31 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
             for other in (*paths, *_start(plan, number, target)):
                 yield _with_kernel(plan, number, kernel, other)
         backend = _back_end(plan)
+        if backend == "cuda" and _is_shared(plan.ugraph, kernel, options):
+            for block in _window_steps(plan.ugraph, kernel, options):
+                yield _with_kernel(plan, number, block, options)
+            continue
         for block, options in _steps(plan.ugraph, kernel, plan.options[number], backend):
             if _fits(plan, block, options, target):
                 yield _with_kernel(plan, number, block, options)
+
+
+def _is_shared(ugraph: UGraph, block: BlockGraph, options: LaunchConfig) -> bool:
+    """Whether the threads of a kernel over windows share its tile evenly."""
+    sizes = ugraph.scope.sizes
+    return window_shares(block, sizes, ugraph.tensors, options.num_warps) is not None
+
+
+def _window_steps(ugraph: UGraph, block: BlockGraph, options: LaunchConfig) -> Iterator[BlockGraph]:
+    """Kernels over windows with twice or half the tile along a dimension, or both along two."""
+    tiles, sizes = {a.dim: a.tile or 1 for a in block.grid}, ugraph.scope.sizes
+    names = [*tiles, ""]
+    for up, down in permutations(names, 2):
+        other = {d: t * 2 if d == up else t // 2 if d == down else t for d, t in tiles.items()}
+        if all(0 < t <= next_power_of_two(sizes[d]) for d, t in other.items()):
+            grid = tuple(replace(a, tile=other[a.dim]) for a in block.grid)
+            if _is_shared(ugraph, found := replace(block, grid=grid), options):
+                yield found
 
 
 def _other_splits(plan: Plan, target: Target) -> Iterator[Plan]:

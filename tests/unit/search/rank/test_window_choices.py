@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from mirage_py.codegen.cuda.windows.shares import window_shares
 from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.rank.window_choices import window_choices
 from mirage_py.targets import target
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -14,6 +16,7 @@ from mirage_py.ugraph.building.named_array import NamedArray
 from mirage_py.ugraph.building.windows import Window, windows
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, F32
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, UGraph
 
@@ -76,3 +79,16 @@ def test_plans_of_triton_have_other_tiles():
         form = ranker.form(family, ranker.splits(family)[0])
         tilings[backend] = ranker.ranked(form, 0)
     assert tilings["cuda"][0].estimate.time_us < tilings["triton"][0].estimate.time_us
+
+
+def test_plans_beside_one_over_windows_are_over_windows():
+    program = depthwise(112)
+    block, options, _ = choices(program)[0]
+    plan = Plan(UGraph(program, (block,)), (options,), "cuda")
+    found = [*neighbours(plan, H200)]
+    tilings = {p.ugraph.kernels[0].grid for p in found}
+    assert len(tilings) > 2
+    assert all(
+        window_shares(p.ugraph.kernels[0], program.sizes, program.tensors, p.options[0].num_warps)
+        for p in found
+    )
