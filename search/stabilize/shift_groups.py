@@ -20,6 +20,7 @@ from mirage_py.ugraph.rewrite.degrees import (
     cancelling_exps,
     carriers,
     degree_of,
+    inner_quotient,
     is_quotient,
     reduced_dims,
     scaling,
@@ -170,7 +171,8 @@ class GroupAnalysis:
         found = scaling(block.nodes, groups, loaded)
         if found.conflict:
             reason = f"the scale does not cancel in kernel {block.name}"
-            raise ConflictError(found.conflict, reason, can_join=found.can_join)
+            inner = inner_quotient(found.before, found.conflict) if found.can_join else ()
+            raise ConflictError(inner or found.conflict, reason, can_join=found.can_join)
         carried = carriers(
             block.nodes,
             found.degrees,
@@ -182,7 +184,7 @@ class GroupAnalysis:
         for position, node in enumerate(block.nodes):
             if node.op not in STORES:
                 continue
-            self._store(node.access, found.degrees[position], tensors, axes)
+            self._store(node.access, found.degrees, position, tensors, axes)
             self._carriers[node.access.tensor] = carried[position]
             if node.op == "store_add":
                 for key in carried[position]:
@@ -190,12 +192,19 @@ class GroupAnalysis:
         return KernelScales(exps, found.degrees, reduced)
 
     def _store(
-        self, access: Access, degrees: Degrees, tensors: dict[str, Degrees], axes: dict[str, _Axes]
+        self,
+        access: Access,
+        of_nodes: Sequence[Degrees],
+        position: int,
+        tensors: dict[str, Degrees],
+        axes: dict[str, _Axes],
     ) -> None:
-        name = access.tensor
+        name, degrees = access.tensor, of_nodes[position]
         if name in self._outputs and degrees:
             reason = f"the scale does not cancel in output {name}"
-            raise ConflictError(tuple(degrees), reason, can_join=is_quotient(degrees))
+            can_join = is_quotient(degrees)
+            inner = inner_quotient(of_nodes, tuple(degrees)) if can_join else ()
+            raise ConflictError(inner or tuple(degrees), reason, can_join=can_join)
         before = tensors.setdefault(name, degrees)
         if name in axes and (before or degrees):
             groups = tuple(dict.fromkeys((*before, *degrees)))

@@ -7,7 +7,8 @@ log takes the factor out, log(x exp(-k m)) = log(x) - k m: whoever shifts the ex
 
 Exponentials of different exponents that meet in an addition, sum(exp(A)) + exp(C), need one factor:
 they are joined to one group, named after the first of them. So are those of a quotient whose
-factors would cancel if they were one: exp(A[i]) / sum(exp(A)) is a softmax read at one place.
+factors would cancel if they were one: exp(A[i]) / sum(exp(A)) is a softmax read at one place. Of a
+product of two such quotients each is a group of its own: one maximum would be far above the other.
 
 The analysis works on lists of nodes, of programs and of block graphs alike.
 """
@@ -61,13 +62,15 @@ class ExpGroup:
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """The degrees of all nodes; or, if some values have none, the groups that are at fault, and
-    whether they would have them if these were one group, as factors of a quotient.
+    whether they would have them if these were one group, as factors of a quotient. ``before`` has
+    the degrees of the nodes before those values.
     """
 
     degrees: tuple[Degrees, ...]
     conflict: tuple[int, ...] = ()
     can_join: bool = False
     is_quotient: bool = False
+    before: tuple[Degrees, ...] = ()
 
 
 def shiftable_exps(
@@ -102,9 +105,11 @@ def _cancelling(
         left = [found.degrees[r] for r in results if found.degrees[r]] if found.degrees else []
         quotient = found.conflict if found.can_join else next(filter(is_quotient, left), None)
         if quotient is not None:
-            if found.is_quotient or not found.can_join:
-                quotients.update((n, None) for n, key in exps.items() if key in quotient)
-            exps = {n: joined(key, tuple(quotient)) for n, key in exps.items()}
+            inner = inner_quotient(found.degrees or found.before, tuple(quotient))
+            if inner or found.is_quotient or not found.can_join:
+                divided = inner or quotient
+                quotients.update((n, None) for n, key in exps.items() if key in divided)
+            exps = {n: joined(key, inner or tuple(quotient)) for n, key in exps.items()}
             continue
         conflict = found.conflict or tuple(k for degrees in left for k in degrees)
         if not conflict:
@@ -194,7 +199,8 @@ def scaling(
         args = [degrees[a] for a in node.args]
         result, conflict = degree_of(nodes, node, args)
         if conflict:
-            return Scaling((), conflict, *_can_join(nodes, node, args, conflict))
+            can_join = _can_join(nodes, node, args, conflict)
+            return Scaling((), conflict, *can_join, before=tuple(degrees))
         if number in exps:
             result = {**result, exps[number]: Fraction(1)}
         elif loaded and number in loaded:
@@ -206,6 +212,12 @@ def scaling(
 def is_quotient(degrees: Mapping[K, Fraction]) -> bool:
     """Whether factors of several groups would cancel if these were one group."""
     return len(degrees) > 1 and sum(degrees.values(), Fraction(0)) == 0
+
+
+def inner_quotient(degrees: Sequence[Mapping[K, Fraction]], groups: Collection[K]) -> tuple[K, ...]:
+    """Of groups that would cancel as one those of the first value in which fewer do; or none."""
+    found = (d for d in degrees if is_quotient(d) and len(d) < len(groups))
+    return next((tuple(d) for d in found if all(k in groups for k in d)), ())
 
 
 def _can_join(

@@ -100,6 +100,42 @@ def test_exponentials_are_divided_that_share_no_sum() -> None:
     np.testing.assert_allclose(got, want, rtol=2e-3)
 
 
+def both_chosen(x: Tensor, y: Tensor) -> Tensor:
+    """A choice of two, each from logits of its own."""
+    return x.softmax(-1)[:, 0] * y.softmax(-1)[:, 1]
+
+
+def mean_chance(x: Tensor, y: Tensor) -> Tensor:
+    return (x.softmax(-1)[:, 0] + y.softmax(-1)[:, 1]) / 2
+
+
+def odds(x: Tensor, y: Tensor) -> Tensor:
+    return x.softmax(-1)[:, 0] / y.softmax(-1)[:, 1]
+
+
+def offset(x: Tensor, y: Tensor) -> Tensor:
+    return both_chosen(x, y) + 1
+
+
+@pytest.mark.parametrize("function", [both_chosen, mean_chance, odds, offset])
+def test_two_softmaxes_that_meet_have_a_maximum_each(function) -> None:
+    """With the maximum of both, the exponentials of the lower logits were 0, and 0 / 0."""
+    x, y = _inputs(2.0)
+    x, y = x + 300, y - 500
+    program = normalise(trace(function, x, y))
+    want = function(x.double(), y.double())
+    torch.testing.assert_close(torch_function(program)(x, y).double(), want, rtol=1e-4, atol=1e-6)
+    arrays = {"x": x.double().numpy(), "y": y.double().numpy()}
+    (exact,) = evaluate_program(add_safe_shifts(program), arrays, FloatMeaning()).values()
+    np.testing.assert_allclose(exact, want.numpy(), rtol=1e-6)
+    found = safe_families(search(program).families).ugraphs
+    plans = [instance.plan for instance in rank(found, H200, 20, "triton")]
+    assert plans
+    for plan in plans[:4]:
+        (got,) = run_interpreted(plan, arrays).values()
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-3)
+
+
 def test_one_exp_by_two_formulas() -> None:
     graph = softmax(
         "tensor A[5] : f32",
