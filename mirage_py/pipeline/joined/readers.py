@@ -68,7 +68,11 @@ def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
     merged = reader
     if along and all(e.is_dim for e in along):
         merged = with_merged_run(reader, [e.name for e in along])
-    return with_merged_rows(reader) if merged == reader else merged
+    if merged == reader:
+        # Rows of one channel, not those of all channels: a matmul has channels along one side.
+        rows = with_merged_rows(reader)
+        merged = rows if _only_load(rows, name, spec) is not None else reader
+    return merged
 
 
 def _with_phases(
@@ -108,6 +112,9 @@ def _only_load(reader: Program, name: str, spec: Convolution) -> int | None:
     if node.access.is_look_up or len(node.access.dims()) < len(node.dims):
         return None
     channel = node.access.index[spec.axes[2].index("o")]
+    others = [e for e in node.access.index if e is not channel]
+    if any(d in e.dims() for e in others for d in channel.dims()):
+        return None
     reduced = dict.fromkeys(d for x in reader.nodes if x.op in REDUCING for d in x.reduced)
     inside = [d for d in reduced if d in node.dims]
     if not inside:

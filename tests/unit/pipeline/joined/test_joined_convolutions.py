@@ -80,6 +80,7 @@ CASES = {
     "doubled, odd": (lambda x, w: _transposed(x, w, 2, 1), (2, 16, 4, 5), (16, 24, 3, 3)),
     "doubled, stored": (lambda x, w: F.conv_transpose2d(x, w, None, 2, 1, 1), *_DOUBLED),
     "fivefold": (lambda x, w: F.conv_transpose2d(x, w, None, 5, 1, 0, 1, 2) * 2.0, *_DOUBLED),
+    "long signal": (lambda x, w: F.conv1d(x, w).relu(), (1, 8, 20003), (16, 8, 3)),
     "doubled signal": (lambda x, w: F.conv_transpose1d(x, w, None, 2, 1, 0, 1, 2), *_SIGNAL),
     "holes": (lambda x, w: F.conv_transpose2d(x, w, None, 2, 1, 0, 1, 2) + 1.0, *_DOUBLED),
     "uneven phases": (lambda x, w: _transposed(x, w, (2, 1), 0), *_DOUBLED),
@@ -107,6 +108,10 @@ def test_the_parts_are_the_program_without_a_library_call(name, dtype, monkeypat
     for part in found.parts:
         validate_program(part)
         assert library_convolution(part) is None
+        for product in (n for n in part.nodes if n.op == "matmul"):
+            # Else the weight is multiplied anew for each place.
+            image, weight = (part.nodes[a].dims for a in product.args)
+            assert {*image} & {*weight} == {*product.reduced}
         given = {t.name: memory[t.name] for t in part.inputs}
         memory |= evaluate_program(part, given, FloatMeaning())
     for result, want in evaluate_program(program, data, FloatMeaning()).items():
