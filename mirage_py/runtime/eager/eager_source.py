@@ -322,7 +322,7 @@ class _Writer:
     # -- whole functions -------------------------------------------------------------------------
 
     def _softmax(self, found: Softmax) -> _Value:
-        x = self._value(found.scores)
+        x = self._as_number(self._value(found.scores))
         dims = x.dims
         text = x.text
         for number in found.masks:
@@ -349,7 +349,7 @@ class _Writer:
         return _Value(text, dims, F32)
 
     def _norm(self, found: Norm, extra: str = "") -> _Value:
-        x = self._value(found.x)
+        x = self._as_number(self._value(found.x))
         order = (*(d for d in x.dims if d not in found.dims), *found.dims)
         shape = ", ".join(str(self.views.sizes[d]) for d in found.dims)
         operand = permuted(x.text, x.dims, order)
@@ -386,7 +386,8 @@ class _Writer:
         if self.nodes[number].dims != found.dims:
             return None
         value = self._value(number)
-        return value if value.dtype == self._value(found.x).dtype else None
+        x = self._as_number(self._value(found.x))
+        return value if value.dtype == x.dtype else None
 
     # -- results ---------------------------------------------------------------------------------
 
