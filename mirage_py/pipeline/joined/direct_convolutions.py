@@ -9,7 +9,7 @@ memory in between.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from mirage_py.codegen.cuda.windows.shares import MOST_POSITIONS
@@ -72,13 +72,8 @@ def direct_convolutions(found: Partition) -> DirectPartition:
             at = reader
         ours[at] = None
     order = sorted(kept)
-    made = [kept[n].renamed(f"{found.program.name}_direct{k}") for k, n in enumerate(order)]
-    written = [o.tensor for part in made for o in part.outputs]
-    read = [t for part in made for t in part.inputs]
-    cuts = tuple(t for t in dict.fromkeys(written) if t in read)
-    sized = sum(t.bytes for part in made for t in part.tensors.values())
-    reason = f"{found.reason}; {len(mine)} convolutions are sums over windows"
-    changed = replace(found, parts=tuple(made), cuts=cuts, bytes=sized, reason=reason)
+    why = f"{len(mine)} convolutions are sums over windows"
+    changed = found.with_parts([kept[n] for n in order], "direct", why)
     return DirectPartition(changed, tuple(k for k, n in enumerate(order) if n in ours))
 
 

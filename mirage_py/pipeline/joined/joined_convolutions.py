@@ -61,13 +61,7 @@ def joined_convolutions(found: Partition) -> Partition | None:
             joined.append(call.result)
     if not joined:
         return None
-    written = [o.tensor for part in parts for o in part.outputs]
-    read = [t for part in parts for t in part.inputs]
-    cuts = tuple(t for t in dict.fromkeys(written) if t in read)
-    sized = sum(t.bytes for part in parts for t in part.tensors.values())
-    named = tuple(p.renamed(f"{found.program.name}_joined{n}") for n, p in enumerate(parts))
-    reason = f"{found.reason}; convolutions of ours: {', '.join(joined)}"
-    return replace(found, parts=named, cuts=cuts, bytes=sized, reason=reason)
+    return found.with_parts(parts, "joined", f"convolutions of ours: {', '.join(joined)}")
 
 
 def _flops(part: Program, call: LibraryCall) -> float:

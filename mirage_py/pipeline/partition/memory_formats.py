@@ -64,13 +64,7 @@ def channels_last(found: Partition) -> Partition:
         if call is not None and call.result in results and call.result in orders:
             name = call.result
             parts.append(_copy(results[name], lying[name], orders[name], last=False))
-    written = [o.tensor for part in parts for o in part.outputs]
-    read = [t for part in parts for t in part.inputs]
-    cuts = tuple(t for t in dict.fromkeys(written) if t in read)
-    sized = sum(t.bytes for part in parts for t in part.tensors.values())
-    named = tuple(p.renamed(f"{found.program.name}_part{n}") for n, p in enumerate(parts))
-    reason = f"{found.reason}; channels last: {', '.join(orders)}"
-    return replace(found, parts=named, cuts=cuts, bytes=sized, reason=reason)
+    return found.with_parts(parts, "part", f"channels last: {', '.join(orders)}")
 
 
 def _wanted(part: Program) -> Iterator[tuple[str, Order]]:

@@ -40,6 +40,12 @@ class Partition:
     bytes: int
     reason: str
 
+    def with_parts(self, parts: Sequence[Program], name: str, why: str) -> Partition:
+        """The same program in other parts, each with this name and its number, and why."""
+        named = tuple(p.renamed(f"{self.program.name}_{name}{n}") for n, p in enumerate(parts))
+        reason = f"{self.reason}; {why}"
+        return Partition(self.program, named, _cuts(parts), sum(map(_bytes, parts)), reason)
+
 
 def partition(
     program: Program, limits: PartitionLimits | None = None, *, products_apart: bool = False
@@ -64,9 +70,7 @@ def partition(
     parts = min(found, key=lambda cuts: cuts.cost).parts() if flow.needs else ()
     if len(parts) < 2:
         parts = (program.renamed(_part_name(program, 0)),)
-    written = [o.tensor for part in parts for o in part.outputs]
-    read = [t for part in parts for t in part.inputs]
-    cuts = tuple(t for t in dict.fromkeys(written) if t in read)
+    cuts = _cuts(parts)
     return Partition(
         program,
         parts,
@@ -74,6 +78,13 @@ def partition(
         sum(_bytes(part) for part in parts),
         _reason(program, parts, cuts, limits, products_apart=products_apart),
     )
+
+
+def _cuts(parts: Sequence[Program]) -> tuple[Tensor, ...]:
+    """What one part writes and another reads."""
+    written = [o.tensor for part in parts for o in part.outputs]
+    read = [t for part in parts for t in part.inputs]
+    return tuple(t for t in dict.fromkeys(written) if t in read)
 
 
 def _bytes(part: Program) -> int:
