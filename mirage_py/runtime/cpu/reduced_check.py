@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -72,17 +73,24 @@ def eager_outputs(
 
 @contextlib.contextmanager
 def _on_one_thread() -> Iterator[None]:
-    """Small tensors take no less time on many threads, which spin as they wait for one another: on
-    cores that compilers want, too.
+    """Run PyTorch on one thread: small tensors take no less time on many, which spin while they
+    wait for one another and keep compilers from their cores.
+
+    OpenMP's own setting is that of the calling thread. ``torch.set_num_threads`` is also inherited,
+    for good, by every thread that starts using torch meanwhile.
     """
     import torch
 
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
+    usual = torch.get_num_threads()  # this also makes torch set up the calling thread
+    set_num_threads = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)
+    if set_num_threads is None:  # torch was built without OpenMP
+        yield
+        return
+    set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(usual)
+        set_num_threads(usual)
 
 
 def _may_round_to_tf32(program: Program) -> bool:
