@@ -42,6 +42,8 @@ class WorkerPool(Executor):
             worker.interrupt()
 
     def break_off(self) -> None:
+        # What runs ahead is stopped, too, which must not be the answer to a later request.
+        self.end_ahead()
         for worker in self._workers:
             worker.break_off()
 

@@ -277,6 +277,29 @@ def test_workers_that_wait_outlive_those_that_are_broken_off():
         assert idle in pool._workers
 
 
+def test_what_was_broken_off_ahead_is_done_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """The later request got the answer of the worker that had been stopped."""
+    stopped = threading.Event()
+    asked: list[str] = []
+
+    def answer(pool: WorkerPool, place: int, task: Task, timeout_s: float) -> Reply:
+        asked.append(task["service"])
+        if len(asked) > 1:
+            return Reply("done")
+        assert stopped.wait(60.0)
+        return Reply("crash", reason="its worker process was stopped")
+
+    monkeypatch.setattr(WorkerPool, "ask", answer)
+    with WorkerPool(1, WorkerKind(timeout_s=300.0, imports=())) as pool:
+        pool.submit_ahead(WORKS)
+        while not asked:
+            time.sleep(0.01)
+        pool.break_off()
+        stopped.set()
+        assert pool.submit(WORKS).result().done
+    assert len(asked) == 2
+
+
 def test_what_is_compiled_ahead_is_emitted_and_compiled_once(monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
     warm = WarmWorkers()
