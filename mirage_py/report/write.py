@@ -23,11 +23,24 @@ def write_report(subject: Artifact | Path | str, path: Path | str, *, only: str 
     artifact, or a file of the suite or of whole models, of which ``only`` takes the rows whose
     names begin so.
 
-    Raises FormatError for anything else.
+    Raises FormatError for anything else, and InputError where the file cannot be written.
     """
     target = path_of("path", path)
-    write_text(target, html_of(subject, only=only))
+    write_file(target, html_of(subject, only=only))
     return target
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a report, or a packed one. Raises InputError where that cannot be done."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(
+            "the report cannot be written",
+            where=str(path),
+            why=error.strerror or str(error),
+            repair="make room, or name another file",
+        ) from error
 
 
 def write_kernel(kernel: Any, path: Path | str) -> Path:
@@ -47,7 +60,7 @@ def write_kernel(kernel: Any, path: Path | str) -> Path:
 def write_refused(refusal: Refusal, path: Path | str) -> Path:
     """The same for a program that was refused."""
     target = path_of("path", path)
-    write_text(target, refused_html(refusal))
+    write_file(target, refused_html(refusal))
     return target
 
 

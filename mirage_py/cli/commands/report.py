@@ -32,13 +32,12 @@ def report(screen: Screen, subject: Path, output: Path | None, only: str, pack: 
     mirage-py report benchmarks/results/h200-suite.json -o suite.html
     """  # noqa: D301  \b is click's mark for lines that stay as they are
     from mirage_py.report.packed import packed
-    from mirage_py.report.write import write_report
-    from mirage_py.runtime.base.atomic import write_text
+    from mirage_py.report.write import write_file, write_report
     from mirage_py.runtime.store.artifact import load_artifact
 
     path = output or Path(f"{only or subject.stem}{'.json' if pack else '.html'}")
     if pack:
-        write_text(path, packed(load_artifact(subject)))
+        write_file(path, packed(load_artifact(subject)))
     else:
         write_report(subject, path, only=only)
     screen.out(str(path))

@@ -58,7 +58,8 @@ def save_result(result: Result, folder: Path) -> Result:
         return save(result, folder)
     except OSError as error:
         raise InputError(
-            f"the artifact cannot be written: {error.strerror or error}",
-            where=str(error.filename or folder),
+            "the artifact cannot be written",
+            where=str(folder),
+            why=error.strerror or str(error),
             repair="make room, or choose another folder with -o",
         ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from mirage_py.dynamo.whole_graph.verdicts import (
 )
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence
+from mirage_py.runtime.base.atomic import write_bytes
 from mirage_py.runtime.store.cache import toolchain
 from mirage_py.search.networks.optimize_network import NetworkResult
 
@@ -147,12 +149,25 @@ def optimize_graph(
 
 
 def save_graph(found: OptimizedGraph, program: ExportedProgram, path: Path) -> None:
-    """Write the module as an exported program, to be read by ``torch.export.load``."""
+    """Write the module as an exported program, to be read by ``torch.export.load``. Raises
+    InputError where the file cannot be written.
+    """
     assert program.example_inputs is not None
     args, kwargs = program.example_inputs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
-        torch.export.save(torch.export.export(found.module, args, kwargs, strict=False), path)
+        exported = torch.export.export(found.module, args, kwargs, strict=False)
+    content = io.BytesIO()
+    torch.export.save(exported, content)
+    try:
+        write_bytes(path, content.getvalue())
+    except OSError as error:
+        raise InputError(
+            "the model cannot be written",
+            where=str(path),
+            why=error.strerror or str(error),
+            repair="make room, or name another file with -o",
+        ) from error
 
 
 def _unfit(program: ExportedProgram) -> str:

@@ -93,6 +93,12 @@ def onnx_module(path: Path) -> OnnxModule:
         )
     import onnx
 
+    if not path.is_file():
+        raise InputError(
+            "there is no such file",
+            where=str(path),
+            repair="pass an ONNX file, or MODEL.py:FUNCTION with --input",
+        )
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)

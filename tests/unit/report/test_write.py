@@ -57,6 +57,16 @@ def test_a_kernel_of_which_nothing_is_known_has_no_report(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    """On the command line it was an internal error."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "held").write_text("")
+    with pytest.raises(InputError, match="the report cannot be written") as caught:
+        write_report(Artifact(PLAN.ugraph.program, PLAN, REPORT), tmp_path / "folder")
+    assert caught.value.where == str(tmp_path / "folder")
+    assert caught.value.repair == "make room, or name another file"
+
+
 def test_rows_that_lost_are_named(tmp_path: Path) -> None:
     path = tmp_path / "suite.json"
     path.write_text(json.dumps({"rows": [ROW, {**ROW, "batch": 2, "ours_us": 0.5}]}), "utf-8")

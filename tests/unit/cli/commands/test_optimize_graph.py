@@ -72,4 +72,22 @@ def test_an_onnx_file_has_constant_weights(tmp_path: Path, capsys: pytest.Captur
 def test_what_is_no_model_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["optimize-graph", "nothing"]) == 2
     assert run(["optimize-graph", str(tmp_path / "none.onnx")]) == 2
+    assert "none.onnx: there is no such file" in capsys.readouterr().err
+    (tmp_path / "text.onnx").write_text("no model")
+    assert run(["optimize-graph", str(tmp_path / "text.onnx")]) == 2
     assert "is no ONNX model" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was an internal error, after the whole search."""
+    (tmp_path / "model.py").write_text("def f(x):\n    return x.relu() + 1\n")
+    place = tmp_path / "file" / "b.pt2"
+    place.parent.write_text("")
+    model = f"{tmp_path / 'model.py'}:f"
+    code = run(["optimize-graph", model, "--input", "x=f32[4,8]", "-o", str(place)])
+    assert code == 2
+    said = capsys.readouterr().err
+    assert f"error: {place}: the model cannot be written" in said
+    assert "why: File exists" in said or "why: Not a directory" in said

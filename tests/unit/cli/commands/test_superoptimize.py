@@ -333,7 +333,8 @@ def test_a_disk_that_is_full(cli, softmax_spec, tmp_path, result, monkeypatch):
     monkeypatch.setattr(pipeline, "save", save)
     outcome = cli("superoptimize", softmax_spec, "-o", tmp_path / "out")
     assert outcome.code == 2
-    assert "No space left on device" in outcome.err
+    assert f"error: {tmp_path / 'out'}: the artifact cannot be written" in outcome.err
+    assert "why: No space left on device" in outcome.err
     assert "choose another folder" in outcome.err
 
 

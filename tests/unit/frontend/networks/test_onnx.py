@@ -98,6 +98,8 @@ def test_what_is_not_read_says_why(tmp_path: Path):
     module = onnx_module(path)
     with pytest.raises(UnsupportedError, match="Softsign"):
         module(*module.examples())
+    with pytest.raises(InputError, match="there is no such file"):
+        onnx_module(tmp_path / "absent.onnx")
     path.write_bytes(b"no model")
     with pytest.raises(InputError, match="is no ONNX model"):
         onnx_module(path)
