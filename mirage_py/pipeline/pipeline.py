@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.arguments import check_type, path_of
 from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.pipeline.joined.joined_composites import joined_composites
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.memory_formats import channels_last
@@ -302,6 +302,14 @@ def _about_rows(program: Program, request: Request) -> Request:
     """
     if not request.rows:
         return request
+    absent = next((row for row in request.rows if row not in program.dim_names), None)
+    if absent is not None:
+        raise InputError(
+            f"the program has no dimension '{absent}'",
+            where=program.name,
+            why=f"its dimensions are {', '.join(program.dim_names)}",
+            repair="name one that nothing is reduced over",
+        )
     reason = why_no_rows(program, request.rows)
     if reason:
         raise UnsupportedError(

@@ -71,7 +71,7 @@ def most_frequent(x):
 
 # What to pass to each: name -> values of --input.
 INPUTS = {
-    "looked_up": ("x=f32[64,8]", "positions=i32[5]"),
+    "looked_up": ("x=f32[64,8]", "positions=i32[64]"),
     "unfolded": ("x=f32[1,4,8,8]",),
     "inverted": ("x=f32[8,8]",),
     "pooled": ("x=f32[1,4,32]",),

@@ -121,10 +121,10 @@ def find(entries: Sequence[Entry], key: str) -> Entry:
     found = [entry for entry in entries if key and entry.key.startswith(key.lower())]
     if len(found) == 1:
         return found[0]
-    why = "no key begins so"
+    why = "no key begins with it"
     if found:
         listed = ", ".join(e.key[:KEY_WIDTH] for e in found[:4])
-        why = f"{len(found)} keys begin so: {listed}"
+        why = f"{len(found)} keys begin with it: {listed}"
     raise InputError(
         f"'{key}' names no entry" if not found else f"'{key}' names several entries",
         where="mirage-py cache",

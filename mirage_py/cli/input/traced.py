@@ -11,9 +11,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mirage_py.frontend.decorator import SuperoptimizedFunction
-from mirage_py.frontend.torch import TracedCall, trace_call
+from mirage_py.frontend.torch import TracedCall
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.reference import reference_of
+from mirage_py.frontend.torch.trace import trace_given
 from mirage_py.ugraph.ir.program import Program
 
 
@@ -23,7 +24,8 @@ def trace_source(
     """The program of a function traced on arguments by name, and its baselines.
 
     The function is the eager baseline, unless it reads tensors that are no arguments: those are
-    inputs of the program, and a call cannot set them. Raises UnsupportedError.
+    inputs of the program, and a call cannot set them. Raises UnsupportedError, and InputError where
+    the function itself fails.
     """
     if isinstance(function, SuperoptimizedFunction):
         function = function.__wrapped__
@@ -33,7 +35,7 @@ def trace_source(
     bound.apply_defaults()
     arguments = bound.arguments
     with torch.no_grad():
-        traced = trace_call(signature, arguments, name=name)
+        traced = trace_given(signature, arguments, name=name)
     if traced.captured:
         return traced.program, {}
     return traced.program, {"eager": _of_inputs(traced, signature, arguments)}

@@ -41,7 +41,7 @@ def import_file(path: Path) -> ModuleType:
         raise InputError(
             f"the module cannot be imported: {type(error).__name__}: {error}",
             where=_place(error, path),
-            repair=f"python {path} shows the whole trace",
+            repair=f"`python {path}` shows the whole traceback",
         ) from error
     return module
 

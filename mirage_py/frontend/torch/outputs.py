@@ -36,7 +36,7 @@ def declare_outputs(
     if not returned and not others:
         raise lowering.refuse(
             "the function returns no tensor that it computes",
-            why="a program is there for its results",
+            why="a kernel is made for its results",
             repair="return the tensors that you want computed",
         )
     devices = list(dict.fromkeys(n.meta["val"].device for n in captured.arguments))

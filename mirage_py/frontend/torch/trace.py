@@ -187,8 +187,17 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
     """
     check_callable("fn", fn)
     signature, arguments = trace_arguments(fn, example_inputs)
+    return trace_given(signature, arguments, name=name).program
+
+
+def trace_given(
+    signature: Signature, arguments: Mapping[str, Any], *, name: str | None = None
+) -> TracedCall:
+    """``trace_call`` for somebody who wants a program and nothing else. Raises InputError where the
+    function itself fails on these arguments, which is no fault of tracing.
+    """
     try:
-        return trace_call(signature, arguments, name=name).program
+        return trace_call(signature, arguments, name=name)
     except UnsupportedError as error:
         own = own_error(signature, arguments) if error.code is Code.TORCH_RAISES else None
         if own is None:

@@ -135,8 +135,18 @@ def test_shapes_that_do_not_fit_name_the_line(cli, module: Path):
     outcome = cli(
         "superoptimize", f"{module}:scaled", "--input", "x=f16[2,3]", "--input", "w=f16[4,5]"
     )
-    assert outcome.code == 5
-    assert f"{module}:9: " in outcome.err
+    assert outcome.code == 2
+    assert f"error: {module}:9: the function fails on these inputs: " in outcome.err
+    assert "check shapes and types: x is float16[2, 3], w is float16[4, 5]" in outcome.err
+
+
+def test_a_function_that_raises_is_no_operator_that_is_not_supported(cli, tmp_path: Path):
+    path = tmp_path / "raises.py"
+    path.write_text("def f(x):\n    raise ValueError('mine')\n")
+    outcome = cli("superoptimize", f"{path}:f", "--input", "x=f16[2,3]")
+    assert outcome.code == 2
+    assert f"error: {path}:2: the function fails on these inputs: mine" in outcome.err
+    assert "called by itself it raises ValueError" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from plans import attention_plan, rms_plan
 
 import mirage_py
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.pipeline.pipeline import Request, run
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.ugraph.checks.row_invariance import (
@@ -88,6 +88,9 @@ def test_dimensions_that_are_no_rows():
     assert "no dimension 'z'" in why_no_rows(program, ["z"])
     with pytest.raises(UnsupportedError, match="t cannot be rows"):
         mirage_py.optimize(program, target="h200", invariant=["t"])
+    with pytest.raises(InputError, match="no dimension 'z'") as caught:
+        mirage_py.optimize(program, target="h200", invariant=["e", "z"])
+    assert caught.value.why == f"its dimensions are {', '.join(program.dim_names)}"
 
 
 def found_plan():
