@@ -33,12 +33,18 @@ def vectors_of(
     """The elements in vectors, in the order of their addresses, that of the tensors kept. A vector
     is ``whole`` if nothing else may be in it.
     """
-    groups: dict[tuple[str, tuple[tuple[IndexExpr, int], ...]], dict[int, int]] = {}
+    groups: dict[tuple[str, tuple[tuple[IndexExpr, int], ...]], list[dict[int, int]]] = {}
     for number, element in enumerate(elements):
         place = element.place
-        groups.setdefault((element.tensor, place.terms), {})[place.constant] = number
+        sides = groups.setdefault((element.tensor, place.terms), [{}])
+        # One address under several guards: the end of a row and the begin of the next, beyond it.
+        side = next((s for s in sides if place.constant not in s), None)
+        if side is None:
+            side = {}
+            sides.append(side)
+        side[place.constant] = number
     found: list[Vector] = []
-    for (name, terms), places in groups.items():
+    for (name, terms), places in ((key, s) for key, sides in groups.items() for s in sides):
         tensor = tensors[name]
         most = ALIGNMENT_BYTES // tensor.dtype.bytes
         width = gcd(most, *(f for _, f in terms))

@@ -13,16 +13,21 @@ from torch.nn import functional
 
 import mirage_py
 from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
+from mirage_py.codegen.cuda.windows.linear import Linear, at_least
+from mirage_py.codegen.cuda.windows.scalars import Element
 from mirage_py.codegen.cuda.windows.shares import window_dims
+from mirage_py.codegen.cuda.windows.vectors import vectors_of
 from mirage_py.pipeline.joined.direct_convolutions import direct_convolutions
 from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.search.rank.window_choices import window_choices
 from mirage_py.targets import target
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16 as BF16_TYPE
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, UGraph
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -207,6 +212,20 @@ def test_tiles_that_fall_into_no_equal_shares_are_no_windows():
     assert window_dims(block, program.sizes, program.tensors)
     plan = Plan(UGraph(program, (block,)), (LaunchConfig(num_warps=4),), "cuda")
     assert len(kernel_plans(plan)) == 1
+
+
+def test_an_address_under_two_guards_is_read_under_both():
+    """Rows that lie side by side: the place behind one is the first of the next. It had been read
+    once, and what waited for the other was never computed or stored.
+    """
+    place = Linear(((ix.dim("j"), 4),), 6)
+    left, right = (
+        at_least(Linear(((ix.dim("j"), f),)), b, {"j": 9}) for f, b in ((1, 1), (-1, -3))
+    )
+    elements = [Element("x", place, left), Element("x", place, right)]
+    tensors = {"x": Tensor("x", (64,), BF16_TYPE)}
+    found = vectors_of(elements, tensors, whole=False)
+    assert [(v.members, v.guard) for v in found] == [((0,), left), ((1,), right)]
 
 
 def test_a_sum_over_rows_is_no_window():
