@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mirage_py.search.networks.extraction.exact import exact, is_available
-from mirage_py.search.networks.extraction.greedy import greedy
+from mirage_py.search.networks.extraction.greedy import greedy, one_by_one
 from mirage_py.search.networks.extraction.kernels import selection_us
 from mirage_py.search.networks.extraction.problem import Problem, Selection
 
@@ -34,5 +34,7 @@ def extract(
     if found is None:
         return Extraction(first, best.time_us, "greedy (the solver found nothing in its limit)")
     how = "exact, proved within 0.1 %" if is_optimal else "exact, cut short by its limit"
+    if not is_optimal:
+        found = one_by_one(problem, found, should_stop)
     time_us = selection_us(problem, found)
     return Extraction(found, time_us, how) if time_us <= best.time_us else best

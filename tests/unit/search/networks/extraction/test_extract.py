@@ -9,7 +9,7 @@ import pytest
 
 from mirage_py.search.networks.extraction.circles import components
 from mirage_py.search.networks.extraction.exact import exact
-from mirage_py.search.networks.extraction.greedy import greedy
+from mirage_py.search.networks.extraction.greedy import greedy, one_by_one
 from mirage_py.search.networks.extraction.kernels import selection_us
 from mirage_py.search.networks.extraction.problem import Kind, Option, Problem, reachable
 
@@ -51,6 +51,23 @@ def test_the_exact_extraction_finds_what_brute_force_finds(seed: int):
     assert found is not None
     assert selection_us(problem, found) == pytest.approx(best_us(problem), abs=1e-2)
     assert selection_us(problem, first) >= best_us(problem) - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_solver_leaves_behind_is_improved_value_by_value(seed: int):
+    problem = drawn(seed)
+    own = reachable(problem, problem.start)
+    assert own is not None
+    found = one_by_one(problem, own)
+    assert reachable(problem, found) == found
+    assert best_us(problem) - 1e-9 <= selection_us(problem, found) <= selection_us(problem, own)
+
+
+def test_a_cheaper_way_for_a_value_that_was_left_is_taken():
+    ways = (Option((0,), Kind.LIBRARY, 5.0), Option((0,), Kind.LIBRARY, 4.9))
+    problem = Problem({0: (Option((), Kind.FREE),), 1: ways}, {0: 1.0, 1: 1.0}, 1.0, (1,), {})
+    assert one_by_one(problem, {0: 0, 1: 0}) == {0: 0, 1: 1}
+    assert one_by_one(problem, {0: 0, 1: 0}, lambda: True) == {0: 0, 1: 0}
 
 
 def test_what_is_shared_is_paid_once():
