@@ -23,7 +23,7 @@ from benchmarks.report.provenance import commit
 from mirage_py.dynamo.networks.convolution_kernels import matches
 from mirage_py.dynamo.networks.convolution_times import Timed, convolution_times
 from mirage_py.runtime.base.atomic import write_text
-from mirage_py.search.networks.convolution_tiles import modelled_ns, ranked_tiles
+from mirage_py.search.networks.convolutions.tiles import least_us
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import FusedConvolution
 
@@ -60,13 +60,12 @@ def convolutions_of(name: str, batch: int) -> Counter[FusedConvolution]:
 
 
 def _row(name: str, batch: int, spec: FusedConvolution, count: int, timed: Timed | None) -> Json:
-    best = ranked_tiles(spec, _TARGET, 1)[0]
     row = {
         "model": name,
         "batch": batch,
         "convolution": words(spec),
         "times": count,
-        "modelled_us": round(modelled_ns(spec, best, _TARGET) / 1e3, 1),
+        "modelled_us": round(least_us(spec, _TARGET), 1),
     }
     if timed is not None:
         row |= {"us": timed.us, "library_us": timed.library_us, "why": timed.why[:300]}
@@ -87,6 +86,8 @@ def words(spec: FusedConvolution) -> str:
         if is_there
     ]
     groups = f" {spec.groups} groups" * (spec.groups > 1)
+    if spec.pool:
+        groups = f" {'largest' if spec.pool == 'max' else spec.pool}"
     window, space = (" x ".join(map(str, axes)) for axes in (spec.window, spec.space))
     size = f"{spec.inputs} to {spec.results} channels at {space}"
     return f"{window}{groups}, stride {spec.stride[0]}, {size}, {' + '.join(around)}"

@@ -5,7 +5,7 @@ channels, results] (``packed_shape``). A pack is so many groups as one product, 
 them: groups of four channels fill no tile of a tensor core. Rows are places of the result, columns
 its channels; a step of the loop multiplies so many (tap, channel) pairs. ``splits`` blocks may
 share a tile: each writes its sum, and the last one to arrive adds them in their order, so results
-do not depend on who was last. A depthwise convolution may do without a product (channel_sums.py).
+do not depend on who was last. What sums no channels may do without a product (cuda/windows).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from math import prod
 
 from mirage_py.codegen.text.writer import CodeWriter
-from mirage_py.codegen.triton.channel_sums import emit_channel_sums
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
 
@@ -44,10 +43,7 @@ def emit_fused_convolution(spec: FusedConvolution, tiles: ConvolutionTiles) -> s
         if tiles.is_early:
             writer.line("cuda.gdc_wait()")
             writer.line("cuda.gdc_launch_dependents()")
-        if tiles.by_channel:
-            emit_channel_sums(writer, spec)
-        else:
-            _emit_loop(writer, spec, tiles)
+        _emit_loop(writer, spec, tiles)
         if tiles.splits > 1:
             _emit_meeting(writer, tiles)
             with writer.indented():
@@ -84,10 +80,8 @@ def _check(spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
         why = f"tiles of {sizes} are no powers of two from 16 on"
     elif spec.groups % tiles.pack or spec.inputs % spec.groups or spec.results % spec.groups:
         why = f"{spec.groups} groups do not make packs of {tiles.pack}"
-    elif tiles.by_channel and not (spec.is_depthwise and tiles.pack == spec.groups):
-        why = "channels of the result are sums over several of the image"
-    elif tiles.by_channel and tiles.splits > 1:
-        why = "windows of one channel are not split"
+    elif spec.pool or spec.is_planar:
+        why = "it is a pool, or its channels are not last"
     elif largest + around > _MOST:
         why = "addresses do not fit 32 bits"
     elif min(*spec.out_space, tiles.splits) < 1:

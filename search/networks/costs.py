@@ -14,14 +14,19 @@ from typing import Any
 from mirage_py.networks.operators.opaque import OPAQUE
 from mirage_py.networks.operators.tensor_type import TensorType
 from mirage_py.search.model.baseline_model import fused_us, matmul_us
-from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import constants_of
-from mirage_py.search.networks.convolution_tiles import least_us
+from mirage_py.search.networks.convolutions.price import (
+    CONVOLUTIONS,
+    convolution_us,
+    tensor_rate,
+    used_share,
+)
+from mirage_py.search.networks.convolutions.tiles import least_us
 from mirage_py.search.networks.egraph import INPUT, RESULT, ENode
 from mirage_py.search.networks.extraction.problem import Kind
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.convolution import FusedConvolution
-from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
+from mirage_py.ugraph.ir.dtypes import BF16, F16
 
 _VIEWS = ("transpose", "reshape", "slice", "split", "expand", RESULT)
 _POOLS = tuple(
@@ -29,11 +34,6 @@ _POOLS = tuple(
     for name in ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
     for rank in (1, 2, 3)
 )
-# Channels of a group that tensor cores multiply at once; groups of fewer waste the others.
-_GROUP = 16
-# Tiles of the result that one block of a library's product makes.
-_TILE = 128
-_MAX_SPLIT = 8
 # What a kernel of ours may take beyond its model.
 _DOUBT = 1.3
 
@@ -68,24 +68,22 @@ class NetworkCosts:
     ) -> float:
         """The time of a library's kernel."""
         known = self.measured.get(signature(node, operands))
-        spec = convolution_of(node, operands)
-        ours_us = inf if spec is None else least_us(spec, self.target)
         if known is not None:
             # It will be a kernel of ours where that is faster, which is measured then.
+            spec = convolution_of(node, operands)
+            ours_us = inf if spec is None else least_us(spec, self.target)
             return min(known, ours_us * _DOUBT)
+        if node.operator in CONVOLUTIONS:
+            spec = convolution_of(node, operands)
+            return convolution_us(
+                int(node.attribute("groups")), operands, results[0], spec, self.target
+            )
         moved = float(sum(t.elements * t.dtype.bytes for t in (*operands, *results)))
         if node.operator not in _FLOPS:
             return fused_us(moved, 0.0, self.target)
-        first = operands[0].dtype
-        rate = library_rate(
-            self.target, first if first.is_half else F32, constants_of(self.target), rounds=True
-        )
         flops = _FLOPS[node.operator](node, operands, results[0])
-        least = matmul_us(moved, flops / rate / self._used(results[0]), self.target)
-        if spec is None or spec.groups > 1 or ours_us == inf:
-            return least
-        # Rates say nothing of few places and long sums, which wait for each step.
-        return max(least, ours_us)
+        rate = tensor_rate(operands[0], self.target)
+        return matmul_us(moved, flops / rate / used_share(results[0], self.target), self.target)
 
     def moved_us(self, types: Sequence[TensorType]) -> float:
         """The time to read or write values once."""
@@ -101,12 +99,6 @@ class NetworkCosts:
         """What a kernel takes besides what it moves."""
         return fused_us(0.0, 0.0, self.target)
 
-    def _used(self, result: TensorType) -> float:
-        """The share of SMs that have a tile, or a part of one."""
-        channels = result.shape[1] if result.rank > 3 else result.shape[-1]
-        tiles = -(-result.elements // channels // _TILE) * -(-channels // _TILE)
-        return min(1.0, _MAX_SPLIT * tiles / self.target.sms)
-
 
 def is_packed(node: ENode) -> bool:
     """Whether a library reads packed operands only: strided ones are copied for it."""
@@ -115,7 +107,7 @@ def is_packed(node: ENode) -> bool:
 
 def is_library(name: str) -> bool:
     """Whether a library runs an operator as a kernel of its own."""
-    return name in _FLOPS or name in (OPAQUE.name, *_POOLS)
+    return name in (*_FLOPS, *CONVOLUTIONS, OPAQUE.name, *_POOLS)
 
 
 def convolution_of(node: ENode, operands: Sequence[TensorType]) -> FusedConvolution | None:
@@ -139,22 +131,9 @@ def _matmul_flops(_: ENode, operands: Sequence[TensorType], result: TensorType) 
     return 2.0 * result.elements * operands[0].shape[-1]
 
 
-def _convolution_flops(node: ENode, operands: Sequence[TensorType], result: TensorType) -> float:
-    groups = int(node.attribute("groups"))
-    weight = operands[1]
-    inside = float(weight.shape[1])
-    if groups > 1:
-        # A group's channels fill whole steps of tensor cores, theirs or zeros.
-        outside = weight.shape[0] // groups
-        padded = -(-inside // _GROUP) * _GROUP * (-(-outside // _GROUP) * _GROUP / outside)
-        inside = min(padded, inside * groups)
-    return 2.0 * result.elements * inside * prod(weight.shape[2:])
-
-
 def _transposed_flops(_: ENode, operands: Sequence[TensorType], __: TensorType) -> float:
     return 2.0 * operands[0].elements * prod(operands[1].shape[1:])
 
 
 _FLOPS: dict[str, Any] = {"matmul": _matmul_flops, "bmm": _matmul_flops}
-_FLOPS |= {f"conv{rank}d": _convolution_flops for rank in (1, 2, 3)}
 _FLOPS |= {f"conv_transpose{rank}d": _transposed_flops for rank in (1, 2, 3)}

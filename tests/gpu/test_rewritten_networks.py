@@ -97,7 +97,7 @@ def test_the_backend_captures_what_it_rewrites() -> None:
 
 def test_kernels_of_convolutions_pass_their_check() -> None:
     from mirage_py.dynamo.networks.convolution_times import Check
-    from mirage_py.search.networks.convolution_tiles import ranked_tiles
+    from mirage_py.search.networks.convolutions.tiles import ranked_tiles
     from mirage_py.targets import target
     from mirage_py.ugraph.ir.convolution import FusedConvolution
 
@@ -122,7 +122,7 @@ def test_kernels_of_convolutions_in_cuda_graphs() -> None:
     from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
     from mirage_py.dynamo.networks.optimized_module import held_tensors
     from mirage_py.dynamo.networks.rewriting import rewritten
-    from mirage_py.search.networks.convolution_tiles import ranked_tiles
+    from mirage_py.search.networks.convolutions.tiles import ranked_tiles
     from mirage_py.targets import target
 
     h200 = target("h200")

@@ -1,8 +1,8 @@
-"""Convolutions of an ATen graph with what stands around them, as kernels of ours.
+"""Convolutions and pools of an ATen graph with what stands around them, as kernels of ours.
 
-A convolution by a constant weight takes in constants and a tensor that are added to it, a relu
-after, and a relu before it. Nothing is decided here: ``matches`` says what could be one kernel,
-``with_kernels`` puts kernels where tiles were chosen.
+A convolution by a constant weight, or a pool, takes in constants and a tensor that are added to
+it, a relu after, and a relu before it. Nothing is decided here: ``matches`` says what could be one
+kernel, ``with_kernels`` puts kernels where tiles were chosen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mirage_py.dynamo.networks.convolution_op import convolution_operator
+from mirage_py.dynamo.networks.pools import pools
 from mirage_py.runtime.launch.fused_convolution import packed_weight
+from mirage_py.search.networks.convolutions.window_tiles import is_over_windows
 from mirage_py.ugraph.ir.convolution import ConvolutionPlan, FusedConvolution, plan_text
 
 _aten = torch.ops.aten
@@ -38,7 +40,7 @@ class Match:
 
     spec: FusedConvolution
     image: Node
-    weight: torch.Tensor
+    weight: torch.Tensor | None
     bias: torch.Tensor | None
     residual: Node | None
     last: Node
@@ -62,6 +64,11 @@ def matches(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> list[
         match = _match(node, known, taken)
         if match is not None:
             found.append(match)
+    # Sums that a convolution takes in are none of a pool's.
+    for pool in pools(module):
+        match = _around(pool.result, pool.spec, pool.image, None, None, known, taken)
+        if match is not None:
+            found.append(match)
     return found
 
 
@@ -79,10 +86,11 @@ def with_kernels(
         chosen = plans.get(match.spec)
         if chosen is None:
             continue
-        packed = packed_weight(match.spec, chosen, match.weight)
         with module.graph.inserting_before(match.last):
-            weight = held(module, f"packed_weight{count}", packed)
-            bias = None
+            weight = bias = None
+            if match.weight is not None:
+                packed = packed_weight(match.spec, chosen, match.weight)
+                weight = held(module, f"packed_weight{count}", packed)
             if match.bias is not None:
                 bias = held(module, f"kernel_bias{count}", match.bias)
             given = [
@@ -278,12 +286,29 @@ def _match(node: Node, known: Constants, taken: set[Node]) -> Match | None:
     image, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
     assert isinstance(image, Node)
     w, b = known.of(weight), known.of(bias)
-    x, y = image.meta["val"], node.meta["val"]
+    x = image.meta["val"]
     is_taken = w is not None and not transposed and x.dim() in _FORMATS and x.dtype in TYPES
     if not is_taken or (bias is not None and b is None) or w.dtype != x.dtype:  # type: ignore[union-attr]
         return None
     assert w is not None
-    if not y.is_contiguous(memory_format=_FORMATS[y.dim()]):
+    sliding = [_by_axis(values, x.dim() - 2) for values in (stride, padding, dilation)]
+    spec = FusedConvolution.of(tuple(x.shape), tuple(w.shape), sliding, groups, TYPES[x.dtype])
+    return _around(node, spec, image, w, b, known, taken)
+
+
+def _around(
+    node: Node,
+    bare: FusedConvolution,
+    image: Node,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    known: Constants,
+    taken: set[Node],
+) -> Match | None:
+    """A convolution or pool, whose result is ``node``, with what stands around it."""
+    y = node.meta["val"]
+    is_planar = is_over_windows(bare) and not y.is_contiguous(memory_format=_FORMATS[y.dim()])
+    if not y.is_contiguous(memory_format=_format(y, is_planar=is_planar)):
         return None
     residual: Node | None = None
     last, relu_after = node, False
@@ -307,14 +332,13 @@ def _match(node: Node, known: Constants, taken: set[Node]) -> Match | None:
         inside.append(user)
     before = _is(image, _aten.relu.default) and not _is_sum_or_convolution(image.args[0])
     if before:
-        (image,) = image.args
-        assert isinstance(image, Node)
-    lies = _lies(image.meta["val"])
+        (image,) = image.args  # type: ignore[assignment]
+    lies = _lies(image.meta["val"], is_planar=is_planar)
     if lies is None:
         return None
-    residual_lies = (0, 0) if residual is None else _lies(residual.meta["val"]) or (0, 0)
-    sliding = [_by_axis(values, x.dim() - 2) for values in (stride, padding, dilation)]
-    bare = FusedConvolution.of(tuple(x.shape), tuple(w.shape), sliding, groups, TYPES[x.dtype])
+    residual_lies = (0, 0)
+    if residual is not None:
+        residual_lies = _lies(residual.meta["val"], is_planar=is_planar) or (0, 0)
     spec = replace(
         bare,
         relu_before=before,
@@ -325,6 +349,7 @@ def _match(node: Node, known: Constants, taken: set[Node]) -> Match | None:
         offset=lies[1],
         residual_pitch=residual_lies[0],
         residual_offset=residual_lies[1],
+        is_planar=is_planar,
     )
     taken.update(inside)
     return Match(spec, image, w, b, residual, last)
@@ -352,16 +377,28 @@ def _is_like(node: Any, result: torch.Tensor) -> bool:
     )
 
 
-def _lies(image: torch.Tensor) -> tuple[int, int] | None:
+def _format(image: torch.Tensor, *, is_planar: bool) -> torch.memory_format:
+    return torch.contiguous_format if is_planar else _FORMATS[image.dim()]
+
+
+def _lies(image: torch.Tensor, *, is_planar: bool) -> tuple[int, int] | None:
     """How far apart places are, and where channels begin in them, of a slice of the channels of an
-    image; zeros where it is whole, None where channels are not last.
+    image; zeros where it is whole, None where channels are not last. Of a planar image how many
+    channels a sample has, and which is the first.
     """
-    if image.is_contiguous(memory_format=_FORMATS[image.dim()]):
+    if image.is_contiguous(memory_format=_format(image, is_planar=is_planar)):
         return 0, 0
     space = image.shape[2:]
+    size = prod(space)
+    if is_planar:
+        channels, rest = divmod(int(image.stride(0)), size)
+        inner = [prod(space[n + 1 :]) for n in range(len(space))]
+        offset, behind = divmod(int(image.storage_offset() % image.stride(0)), size)
+        lies = image.stride() == (channels * size, size, *inner) and not rest and not behind
+        return (channels, offset) if lies else None
     apart = image.stride(-1) if space[-1] > 1 else image.stride(-2)
     inner = [prod(space[n + 1 :]) * apart for n in range(len(space))]
-    if image.stride() != (prod(space) * apart, 1, *inner):
+    if image.stride() != (size * apart, 1, *inner):
         return None
     return int(apart), int(image.storage_offset() % apart)
 

@@ -20,7 +20,8 @@ from mirage_py.runtime.launch.fused_convolution import (
 from mirage_py.ugraph.ir.convolution import read_plan
 
 _SCHEMA = (
-    "fused_convolution(Tensor x, Tensor packed, Tensor? bias, Tensor? residual, str plan) -> Tensor"
+    "fused_convolution(Tensor x, Tensor? packed, Tensor? bias, Tensor? residual, str plan)"
+    " -> Tensor"
 )
 _NAME = "mirage_py::fused_convolution"
 _read = functools.cache(read_plan)
@@ -48,7 +49,7 @@ def _library() -> Any:
 
 def _on_gpu(
     x: torch.Tensor,
-    packed: torch.Tensor,
+    packed: torch.Tensor | None,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     plan: str,
@@ -59,7 +60,7 @@ def _on_gpu(
 
 def _on_cpu(
     x: torch.Tensor,
-    packed: torch.Tensor,
+    packed: torch.Tensor | None,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     plan: str,
@@ -69,7 +70,7 @@ def _on_cpu(
 
 def _described(
     x: torch.Tensor,
-    packed: torch.Tensor,  # noqa: ARG001
+    packed: torch.Tensor | None,  # noqa: ARG001
     bias: torch.Tensor | None,  # noqa: ARG001
     residual: torch.Tensor | None,  # noqa: ARG001
     plan: str,
@@ -93,7 +94,6 @@ def _gradients(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, .
     ]
     x, packed, bias, residual = given
     assert x is not None
-    assert packed is not None
     with torch.enable_grad():
         result = reference(*_read(ctx.plan), x, packed, bias, residual)
     leaves = [t for t in given if t is not None and t.requires_grad]

@@ -32,24 +32,27 @@ from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.launch.fused_convolution import (
-    channels_last,
     convolved,
     epilogue_source,
     fused_convolution_runner,
     kernel_source,
     make_counters,
+    memory_format,
     packed_weight,
 )
 from mirage_py.runtime.store.cache import toolchain
 from mirage_py.runtime.timing.timing import time_interleaved
 from mirage_py.search.model.baseline_model import fused_us
-from mirage_py.search.networks.convolution_tiles import least_us, ranked_tiles
+from mirage_py.search.networks.convolutions.tiles import least_us, ranked_tiles
+from mirage_py.search.networks.convolutions.window_tiles import window_tiles
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.convolution import (
     ConvolutionPlan,
     ConvolutionTiles,
     FusedConvolution,
     LibraryConvolution,
+    WindowTiles,
+    plan_of,
 )
 
 log = logging.getLogger("mirage_py.dynamo")
@@ -76,7 +79,7 @@ class Timed:
     with what is around, where no compiler's way is expected to be faster.
     """
 
-    tiles: ConvolutionTiles | None
+    tiles: ConvolutionTiles | WindowTiles | None
     us: float
     library_us: float
     why: str = ""
@@ -124,10 +127,16 @@ def convolution_times(
     return {s: known[_key(s)] for s in specs}
 
 
-def _candidates(spec: FusedConvolution, target: Target) -> list[ConvolutionTiles]:
-    """What the model ranks first, and the first of them so that they start early."""
+def _candidates(spec: FusedConvolution, target: Target) -> list[ConvolutionTiles | WindowTiles]:
+    """What the model ranks first, and the first of them so that they start early; of single
+    channels kernels over windows alone, where there are any.
+    """
     is_long = least_us(spec, target) >= _LONG_US
-    ranked = ranked_tiles(spec, target, _CANDIDATES + _MORE_CANDIDATES * is_long)
+    count = _CANDIDATES + _MORE_CANDIDATES * is_long
+    over_windows = window_tiles(spec, target, count)
+    if over_windows:
+        return [*over_windows]
+    ranked = ranked_tiles(spec, target, count)
     return [*ranked, *(replace(tiles, is_early=True) for tiles in ranked[:_EARLY])]
 
 
@@ -146,6 +155,9 @@ def library_ways(spec: FusedConvolution, target: Target) -> list[LibraryConvolut
     """
     if spec.is_bare or spec.relu_before or spec.gelu_after or spec.is_matmul:
         return []
+    # The elementwise kernel wants channels last, and the library's own no pools.
+    if spec.pool or spec.is_planar:
+        return []
     ways = [LibraryConvolution(is_fused=False)]
     if spec.is_plain_product and spec.groups == 1:
         ways.append(LibraryConvolution(is_fused=False, is_product=True))
@@ -156,7 +168,10 @@ def library_ways(spec: FusedConvolution, target: Target) -> list[LibraryConvolut
 
 
 def _timed(
-    spec: FusedConvolution, tiled: Sequence[ConvolutionTiles], target: Target, index: int
+    spec: FusedConvolution,
+    tiled: Sequence[ConvolutionTiles | WindowTiles],
+    target: Target,
+    index: int,
 ) -> Timed:
     ways = library_ways(spec, target)
     candidates: list[ConvolutionPlan] = [*tiled, *ways]
@@ -179,7 +194,7 @@ def _timed(
         if why:
             dropped.append(f"{tiles}: {why}")
             continue
-        packed = [packed_weight(spec, tiles, o.weight) for o in sets]
+        packed = [o.packed(tiles) for o in sets]
 
         def ours(n: int, run: Any = run, packed: Any = packed) -> Any:
             return run(sets[n].x, packed[n], sets[n].bias, sets[n].residual)
@@ -205,7 +220,7 @@ def _timed(
         why = "; ".join(dropped) or "none ran"
         return Timed(None, float("inf"), library_us, why, library)
     best = min(measured, key=lambda t: measured[t])
-    assert isinstance(best, ConvolutionTiles)
+    assert not isinstance(best, LibraryConvolution)
     return Timed(best, measured[best], library_us, library=library)
 
 
@@ -222,10 +237,10 @@ class Check:
         may round what it hands to an elementwise kernel.
         """
         spec = self._spec
-        exact = _EXACT if isinstance(tiles, ConvolutionTiles) else 0
+        exact = 0 if isinstance(tiles, LibraryConvolution) else _EXACT
         run = fused_convolution_runner(spec, tiles, self._index)
         for number, (given, want) in enumerate(self._cases):
-            packed = packed_weight(spec, tiles, given.weight)
+            packed = given.packed(tiles)
             try:
                 rooms = [_Guarded(spec, want) for _ in range(2)]
                 for room in rooms:
@@ -261,8 +276,11 @@ class _Guarded:
         count, kind = like.numel(), _TYPES[spec.dtype]
         self._all = torch.full((count + 2 * _GUARD,), float("nan"), dtype=kind, device=like.device)
         shape = spec.result_shape
-        inner = self._all[_GUARD : _GUARD + count].view(shape[0], *shape[2:], shape[1])
-        self.result = inner.movedim(-1, 1)
+        inner = self._all[_GUARD : _GUARD + count]
+        if spec.is_planar:
+            self.result = inner.view(shape)
+        else:
+            self.result = inner.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
 
     def guards_hold(self) -> bool:
         """Whether nothing was written before and after the result."""
@@ -286,18 +304,25 @@ class _Operands:
             return (made * (2 * sign - 1)).to(kind)
 
         def image(space: Sequence[int], channels: int, apart: int, offset: int) -> torch.Tensor:
-            whole = drawn(spec.batch, *space, max(apart, offset + channels))
-            return whole.movedim(-1, 1)[:, offset : offset + channels]
+            count = max(apart, offset + channels)
+            if spec.is_planar:
+                return drawn(spec.batch, count, *space)[:, offset : offset + channels]
+            return drawn(spec.batch, *space, count).movedim(-1, 1)[:, offset : offset + channels]
 
         self.x = image(spec.space, spec.inputs, spec.apart, spec.offset)
-        self.weight = drawn(spec.results, spec.inputs // spec.groups, *spec.window).contiguous(
-            memory_format=channels_last(spec)
-        )
+        self.weight = None
+        if not spec.pool:
+            weight = drawn(spec.results, spec.inputs // spec.groups, *spec.window)
+            self.weight = weight.contiguous(memory_format=memory_format(spec))
         self.bias = drawn(spec.results) if spec.has_bias else None
         residual = (spec.residual_apart, spec.residual_offset)
         self.residual = None
         if spec.has_residual:
             self.residual = image(spec.out_space, spec.results, *residual)
+
+    def packed(self, plan: ConvolutionPlan) -> torch.Tensor | None:
+        """The weight as a plan reads it; a pool has none."""
+        return None if self.weight is None else packed_weight(self.spec, plan, self.weight)
 
     def convolved(self) -> torch.Tensor:
         """The convolution alone, by the library."""
@@ -305,6 +330,7 @@ class _Operands:
 
     def product(self) -> torch.Tensor:
         """The convolution of a product of matrices as that product."""
+        assert self.weight is not None
         places = self.x.movedim(1, -1).reshape(-1, self.spec.inputs)
         weight = self.weight.reshape(self.spec.results, -1).t()
         return places @ weight if self.bias is None else torch.addmm(self.bias, places, weight)
@@ -313,7 +339,8 @@ class _Operands:
         """The result in float64."""
         s, x = self.spec, self.x.double()
         x = x.relu() if s.relu_before else x
-        result = convolved(s, x, self.weight.double(), s.groups)
+        weight = None if self.weight is None else self.weight.double()
+        result = convolved(s, x, weight, s.groups)
         if self.bias is not None:
             result = result + self.bias.double().reshape(-1, *(1,) * len(s.space))
         if self.residual is not None:
@@ -344,9 +371,8 @@ def _read(path: Path) -> dict[str, Timed]:
     try:
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         for row in rows.values():
-            row["tiles"] = None if row["tiles"] is None else ConvolutionTiles(**row["tiles"])
-            library = row["library"]
-            row["library"] = None if library is None else LibraryConvolution(**library)
+            for name in ("tiles", "library"):
+                row[name] = None if row[name] is None else plan_of(row[name])
         return {key: Timed(**row) for key, row in rows.items()}
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return {}

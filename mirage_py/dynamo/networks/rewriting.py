@@ -161,7 +161,7 @@ def _kernels(
     # Times may have been cached, and nothing was launched in this process yet.
     make_counters(torch.empty(0, device=device).device.index)
     lines = []
-    for name, found in (("convolutions", places), ("products", products)):
+    for name, found in (("convolutions and pools", places), ("products", products)):
         ours = [times[m.spec] for m in found if times[m.spec].pays]
         all_us = f"{sum(t.us for t in ours):.0f} us, {sum(t.library_us for t in ours):.0f}"
         what = f"{len(ours)} of {len(found)} {name} are kernels of ours with what is around them"

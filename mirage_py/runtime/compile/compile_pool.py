@@ -113,7 +113,7 @@ class CompilePool:
 
     def compile_sources(
         self,
-        sources: Sequence[KernelSource],
+        sources: Sequence[Source],
         capability: int,
     ) -> list[CompileOutcome]:
         """``compile`` of kernels that are of no plan, on this machine."""

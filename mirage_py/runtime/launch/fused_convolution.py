@@ -14,19 +14,23 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mirage_py.codegen.triton.convolution_epilogue import EPILOGUE, EPILOGUE_WARPS, emit_epilogue
 from mirage_py.codegen.triton.convolution_epilogue import blocks as epilogue_blocks
 from mirage_py.codegen.triton.convolution_epilogue import pointer_types as epilogue_pointer_types
 from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution, pointer_types
 from mirage_py.runtime.compile.compile import POINTER_ALIGNMENT_BYTES, KernelSource
+from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.launch.launch_triton import source_launcher
+from mirage_py.runtime.launch.window_convolution import window_launcher, window_source
+from mirage_py.ugraph.building.window_convolutions import weight_shape
 from mirage_py.ugraph.ir.convolution import (
     ConvolutionPlan,
     ConvolutionTiles,
     FusedConvolution,
     LibraryConvolution,
+    WindowTiles,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +42,14 @@ Runner = Callable[..., "torch.Tensor"]
 _COUNTERS = 1 << 20
 
 
-def kernel_source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSource:
+def kernel_source(
+    spec: FusedConvolution, tiles: ConvolutionTiles | WindowTiles
+) -> KernelSource | CudaSource:
     """What the compiler sees of the kernel. Raises ScheduleError where the tiles do not fit."""
+    return window_source(spec, tiles) if isinstance(tiles, WindowTiles) else _source(spec, tiles)
+
+
+def _source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSource:
     text = emit_fused_convolution(spec, tiles)
     types = pointer_types(spec, tiles)
     return KernelSource(NAME, text, types, tiles.num_warps, tiles.is_early)
@@ -52,10 +62,10 @@ def packed_weight(
     result of a pack does not read a channel of the pack. The library reads channels last.
     """
     if isinstance(tiles, LibraryConvolution):
-        return weight.contiguous(memory_format=channels_last(spec))
-    if tiles.by_channel:
-        columns = weight.reshape(spec.results, spec.taps).t()
-        return columns.reshape(tiles.packed_shape(spec)).contiguous()
+        return weight.contiguous(memory_format=memory_format(spec))
+    if isinstance(tiles, WindowTiles):
+        rows = weight.reshape(spec.results, spec.taps)
+        return (rows if spec.is_planar else rows.t()).reshape(weight_shape(spec)).contiguous()
     packs, pack = tiles.packs(spec), tiles.pack
     outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
     wide = weight.new_zeros(packs, pack, outside, pack, inside, spec.taps)
@@ -72,8 +82,9 @@ def dense_weight(
     """The weight of a convolution of so many groups as there are packs."""
     if isinstance(tiles, LibraryConvolution):
         return packed
-    if tiles.by_channel:
-        return packed.reshape(spec.taps, spec.results).t().reshape(spec.results, 1, *spec.window)
+    if isinstance(tiles, WindowTiles):
+        rows = packed if spec.is_planar else packed.reshape(spec.taps, spec.results).t()
+        return rows.reshape(spec.results, 1, *spec.window)
     packs = tiles.packs(spec)
     inside, outside = tiles.channels(spec)
     apart = packed.reshape(packs, spec.taps, inside, outside).permute(0, 3, 2, 1)
@@ -84,7 +95,7 @@ def reference(
     spec: FusedConvolution,
     tiles: ConvolutionPlan,
     x: torch.Tensor,
-    packed: torch.Tensor,
+    packed: torch.Tensor | None,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
 ) -> torch.Tensor:
@@ -92,10 +103,8 @@ def reference(
     kind, result = x.dtype, x.float()
     if spec.relu_before:
         result = result.relu()
-    weight = dense_weight(spec, tiles, packed).float()
-    groups = spec.groups
-    if isinstance(tiles, ConvolutionTiles) and not tiles.by_channel:
-        groups = tiles.packs(spec)
+    weight = None if packed is None else dense_weight(spec, tiles, packed).float()
+    groups = tiles.packs(spec) if isinstance(tiles, ConvolutionTiles) else spec.groups
     result = convolved(spec, result, weight, groups)
     if bias is not None:
         result = result + bias.float().reshape(-1, *(1,) * len(spec.space))
@@ -107,33 +116,43 @@ def reference(
         import torch
 
         result = torch.nn.functional.gelu(result)
-    return result.to(kind).contiguous(memory_format=channels_last(spec))
+    return result.to(kind).contiguous(memory_format=memory_format(spec))
 
 
 def convolved(
-    spec: FusedConvolution, x: torch.Tensor, weight: torch.Tensor, groups: int
+    spec: FusedConvolution, x: torch.Tensor, weight: torch.Tensor | None, groups: int
 ) -> torch.Tensor:
-    """The convolution alone, by torch."""
+    """The convolution, or the pool, alone, by torch."""
     import torch
 
-    functional = torch.nn.functional
+    functional: Any = torch.nn.functional
+    stride, padding, dilation = spec.sliding
+    rank = len(stride)
+    if spec.pool == "max":
+        pool = getattr(functional, f"max_pool{rank}d")
+        return cast("torch.Tensor", pool(x, spec.window, stride, padding, dilation))
+    if spec.pool:
+        pool = getattr(functional, f"avg_pool{rank}d")
+        return cast("torch.Tensor", pool(x, spec.window, stride, padding))
     convolution = functional.conv3d if spec.has_frames else functional.conv2d
-    return convolution(x, weight, None, *spec.sliding, groups)
+    return cast("torch.Tensor", convolution(x, weight, None, *spec.sliding, groups))
 
 
-def channels_last(spec: FusedConvolution) -> torch.memory_format:
+def memory_format(spec: FusedConvolution) -> torch.memory_format:
     """The memory format of its images."""
     import torch
 
+    if spec.is_planar:
+        return torch.contiguous_format
     return torch.channels_last_3d if spec.has_frames else torch.channels_last
 
 
 def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
-    """Memory for a result, channels last."""
+    """Memory for a result."""
     import torch
 
     return torch.empty(
-        spec.result_shape, dtype=x.dtype, device=x.device, memory_format=channels_last(spec)
+        spec.result_shape, dtype=x.dtype, device=x.device, memory_format=memory_format(spec)
     )
 
 
@@ -144,7 +163,9 @@ def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionPlan, ind
 
     if isinstance(tiles, LibraryConvolution):
         return _library_runner(spec, tiles, index)
-    launch = source_launcher(kernel_source(spec, tiles), index)
+    if isinstance(tiles, WindowTiles):
+        return _window_runner(spec, tiles, index)
+    launch = source_launcher(_source(spec, tiles), index)
     blocks = tiles.blocks(spec)
     shared = blocks // tiles.splits
     sums = blocks * tiles.rows * tiles.columns
@@ -173,6 +194,32 @@ def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionPlan, ind
             held.append(_counters(index, shared, stream))
             pointers += [t.data_ptr() for t in held[-2:]]
         launch(blocks, stream, pointers)
+        return result
+
+    return run
+
+
+def _window_runner(spec: FusedConvolution, tiles: WindowTiles, index: int) -> Runner:
+    launch = window_launcher(spec, tiles, index)
+
+    def run(
+        x: torch.Tensor,
+        packed: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        result = new_result(spec, x) if out is None else out
+        image, at = laid_out(x, spec.apart, spec.offset, is_planar=spec.is_planar)
+        held, pointers = [image], {"x": at, "y": result.data_ptr()}
+        if residual is not None:
+            whole = spec.residual_apart, spec.residual_offset
+            more, pointers["residual"] = laid_out(residual, *whole, is_planar=spec.is_planar)
+            held.append(more)
+        for name, given in (("w", packed), ("bias", bias)):
+            if given is not None:
+                pointers[name] = given.data_ptr()
+        launch(pointers, x.device)
         return result
 
     return run
@@ -222,7 +269,7 @@ def _library_runner(spec: FusedConvolution, plan: LibraryConvolution, index: int
     ) -> torch.Tensor:
         with _fastest_algorithm() if plan.is_tuned else contextlib.nullcontext():
             result = library(x.relu() if spec.relu_before else x, packed, bias, residual)
-        result = result.contiguous(memory_format=channels_last(spec))
+        result = result.contiguous(memory_format=memory_format(spec))
         if launch is not None:
             held, pointers = [], [result.data_ptr()]
             if bias is not None:
@@ -267,18 +314,25 @@ def _fastest_algorithm() -> Iterator[None]:
         cudnn.benchmark = before
 
 
-def laid_out(x: torch.Tensor, apart: int, offset: int) -> tuple[torch.Tensor, int]:
+def laid_out(
+    x: torch.Tensor, apart: int, offset: int, *, is_planar: bool = False
+) -> tuple[torch.Tensor, int]:
     """An image as the kernel reads it, a copy where it lies otherwise, and the address of the place
-    that its first channel is ``offset`` elements behind.
+    that its first channel is ``offset`` elements behind; ``is_planar``: so many whole channels.
     """
     samples, channels, *space = x.shape
-    inner = [prod(space[n + 1 :]) * apart for n in range(len(space))]
-    wanted = (prod(space) * apart, 1, *inner)
+    size = prod(space)
+    side = 1 if is_planar else apart
+    inner = [prod(space[n + 1 :]) * side for n in range(len(space))]
+    wanted = (size * apart, size if is_planar else 1, *inner)
     lies = all(n == 1 or s == w for n, s, w in zip(x.shape, x.stride(), wanted, strict=True))
-    before = offset * x.element_size()
+    behind = offset * size if is_planar else offset
+    before = behind * x.element_size()
     if not lies or (x.data_ptr() - before) % POINTER_ALIGNMENT_BYTES:
-        room = x.new_empty(samples, *space, apart).movedim(-1, 1)
-        x = room[:, offset : offset + channels].copy_(x)
+        shape = (samples, apart, *space) if is_planar else (samples, *space, apart)
+        room = x.new_empty(shape)
+        whole = room if is_planar else room.movedim(-1, 1)
+        x = whole[:, offset : offset + channels].copy_(x)
     return x, x.data_ptr() - before
 
 

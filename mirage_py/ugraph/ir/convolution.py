@@ -5,7 +5,7 @@ what stands around it as a kernel of ours, with its tiles.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
@@ -153,6 +153,10 @@ class FusedConvolution:
     all tensors, sums are float32. Places of the image are ``pitch`` elements apart, more than its
     channels where it is a slice of another one, and its channels begin ``offset`` elements behind a
     place of that; the same holds for the residual. 0 is what a tensor of its own has.
+
+    ``pool``: the largest element (``max``) or the mean (``mean``, of all taps) of each window, with
+    no weight. ``is_planar``: a channel of an image is in one piece, and not last; places are then
+    side by side, and ``pitch`` and ``offset`` are channels of a sample. Only of single channels.
     """
 
     batch: int
@@ -181,6 +185,8 @@ class FusedConvolution:
     padding_frames: int = 0
     dilation_frames: int = 1
     gelu_after: bool = False
+    pool: str = ""
+    is_planar: bool = False
 
     @classmethod
     def of(
@@ -315,9 +321,6 @@ class ConvolutionTiles:
     ``is_early``: the kernel starts before the one in front has ended (programmatic dependent
     launch), whatever that is: it waits for its end before it touches any tensor, and lets the next
     one start after that.
-
-    ``by_channel``: of a depthwise convolution each channel adds up its own window, with no matrix
-    product; all channels are one pack, and ``depth`` says nothing.
     """
 
     rows: int
@@ -328,7 +331,6 @@ class ConvolutionTiles:
     num_warps: int = 4
     stages: int = 4
     is_early: bool = False
-    by_channel: bool = False
 
     def packs(self, spec: FusedConvolution) -> int:
         """How many products there are."""
@@ -356,8 +358,17 @@ class ConvolutionTiles:
     def packed_shape(self, spec: FusedConvolution) -> tuple[int, int, int]:
         """The shape of the packed weight."""
         inside, outside = self.channels(spec)
-        pairs = spec.taps if self.by_channel else spec.taps * inside
-        return self.packs(spec), pairs, outside
+        return self.packs(spec), spec.taps * inside, outside
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTiles:
+    """A kernel over windows (``codegen/cuda/windows/``): tiles of its blocks by dimension of the
+    result, and warps of a block. Each thread computes some neighbouring results.
+    """
+
+    grid: tuple[tuple[str, int], ...]
+    num_warps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +385,7 @@ class LibraryConvolution:
     is_product: bool = False
 
 
-ConvolutionPlan = ConvolutionTiles | LibraryConvolution
+ConvolutionPlan = ConvolutionTiles | WindowTiles | LibraryConvolution
 """How a convolution with what stands around it is computed."""
 
 
@@ -387,5 +398,12 @@ def read_plan(text: str) -> tuple[FusedConvolution, ConvolutionPlan]:
     """What ``plan_text`` gave."""
     spec, plan = json.loads(text)
     numbers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in spec.items()}
-    kind = LibraryConvolution if "is_fused" in plan else ConvolutionTiles
-    return FusedConvolution(**numbers), kind(**plan)
+    return FusedConvolution(**numbers), plan_of(plan)
+
+
+def plan_of(fields: Mapping[str, Any]) -> ConvolutionPlan:
+    """A plan by its fields, as ``asdict`` gives them, also after JSON."""
+    if "grid" in fields:
+        grid = tuple((str(d), int(tile)) for d, tile in fields["grid"])
+        return WindowTiles(grid, int(fields["num_warps"]))
+    return LibraryConvolution(**fields) if "is_fused" in fields else ConvolutionTiles(**fields)

@@ -44,33 +44,6 @@ CASES = {
                          relu_before=True, pitch=24, offset=6),
         ConvolutionTiles(16, 16, 16, pack=10),
     ),
-    # Each channel adds up its own window: slices, strides, dilations, channels beyond a tile.
-    "by channel": (
-        FusedConvolution(2, 20, 5, 6, 20, (5, 5), padding=(2, 2), groups=20, dtype="f16",
-                         relu_before=True, has_bias=True, relu_after=True, pitch=28, offset=4),
-        ConvolutionTiles(32, 16, 16, pack=20, by_channel=True),
-    ),
-    "by channel, uneven": (
-        FusedConvolution(1, 12, 7, 6, 12, (3, 2), (2, 1), (1, 0), (1, 2), 12, "f16",
-                         has_residual=True, residual_pitch=20, residual_offset=8),
-        ConvolutionTiles(16, 16, 16, pack=12, by_channel=True),
-    ),
-    "by channel, one by one": (
-        FusedConvolution(1, 12, 3, 3, 12, (1, 1), groups=12, dtype="f16", has_bias=True),
-        ConvolutionTiles(16, 16, 16, pack=12, by_channel=True),
-    ),
-    "by channel, large windows": (
-        FusedConvolution(1, 8, 9, 9, 8, (7, 7), padding=(3, 3), groups=8, dtype="f16"),
-        ConvolutionTiles(16, 16, 16, pack=8, by_channel=True),
-    ),
-    "by channel, frames": (
-        replace(
-            FusedConvolution.of((1, 6, 4, 4, 5), (6, 1, 2, 3, 3),
-                                ((2, 1, 1), (1, 1, 1), (1, 1, 2)), 6, "f16"),
-            has_bias=True, has_residual=True,
-        ),
-        ConvolutionTiles(16, 16, 16, pack=6, by_channel=True),
-    ),
     # Frames: whole taps and parts of them, splits, a slice of channels, a pointwise one.
     "frames": (
         FusedConvolution.of((2, 16, 3, 4, 5), (16, 16, 3, 3, 3), ((1, 2, 1), (1, 1, 1), (1, 1, 1)),
@@ -180,12 +153,8 @@ def test_each_result_is_that_of_float64() -> None:
         (_SMALL, replace(_TILES, rows=24), "no powers of two"),
         (replace(_SMALL, groups=4), replace(_TILES, pack=3), "packs of 3"),
         (replace(_SMALL, dtype="f32"), _TILES, "f32"),
-        (_SMALL, replace(_TILES, by_channel=True), "sums over several"),
-        (
-            replace(_SMALL, groups=16),
-            replace(_TILES, pack=16, splits=2, by_channel=True),
-            "not split",
-        ),
+        (replace(_SMALL, groups=16, pool="max"), _TILES, "a pool"),
+        (replace(_SMALL, is_planar=True), _TILES, "not last"),
         (replace(_SMALL, height=1 << 14, width=1 << 13), _TILES, "32 bits"),
         (replace(_SMALL, height=1, width=1, padding=(0, 0)), _TILES, "no window"),
     ],

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
 from mirage_py.dynamo.networks.convolution_times import Timed, library_ways
 from mirage_py.runtime.launch import fused_convolution
-from mirage_py.search.networks.convolution_tiles import ranked_tiles
+from mirage_py.search.networks.convolutions.tiles import ranked_tiles
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import (
     ConvolutionPlan,

@@ -78,13 +78,14 @@ def test_a_frozen_program_is_rewritten_verified_and_decided_by_the_model(
 # All efforts at night: with more nodes the solver takes seconds to show that nothing is better.
 @pytest.mark.parametrize("effort", ["auto", "full"] if NIGHTLY else ["auto"])
 def test_narrow_groups_become_wider(effort: str):
-    """Groups of 4 channels, of which tensor cores take 16: four of them are one."""
+    """Groups of 4 channels, of which tensor cores take 16: four of them or more are one."""
     model = nn.Conv2d(32, 32, 3, padding=1, groups=8, bias=False).bfloat16().eval()
     x = torch.linspace(-1, 1, 4 * 32 * 256).reshape(4, 32, 16, 16).bfloat16()
     program = torch.export.export(model, (x,))
     found = mirage_py.optimize_graph(program, target="h200", effort=effort, freeze=True)
     assert found.result is not None
-    assert [step.rule for step in found.result.steps] == ["4 groups of a convolution as one"]
+    (step,) = found.result.steps
+    assert step.rule in [f"{n} groups of a convolution as one" for n in (4, 8)]
     assert found.evidence is not None
     assert found.evidence.tested == found.evidence.parts == 1
     torch.testing.assert_close(found(x), model(x), rtol=0.02, atol=0.02)

@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.dynamo.networks.convolution_kernels import with_kernels
 from mirage_py.dynamo.networks.product_kernels import product_matches
-from mirage_py.search.networks.convolution_tiles import ranked_tiles
+from mirage_py.search.networks.convolutions.tiles import ranked_tiles
 from mirage_py.targets import target
 
 F = torch.nn.functional

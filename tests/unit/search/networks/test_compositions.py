@@ -73,4 +73,5 @@ def test_one_convolution_computes_both(graph: Graph, rule: str) -> None:
     ],
 )
 def test_what_is_none_is_left(graph: Graph) -> None:
-    assert _optimized(graph).graph is graph
+    # Groups of three channels may be one, which is another substitution.
+    assert not {_SEPARABLE, _POOLED} & {s.rule for s in _optimized(graph).steps}

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mirage_py.codegen.triton.fused_convolution import emit_fused_convolution
-from mirage_py.search.networks.convolution_tiles import modelled_ns, ranked_tiles
+from mirage_py.search.networks.convolutions.tiles import (
+    least_us,
+    modelled_ns,
+    pieces,
+    ranked_tiles,
+)
+from mirage_py.search.networks.convolutions.window_tiles import windows_us
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import FusedConvolution
 
@@ -43,10 +51,19 @@ def test_images_with_few_channels_have_tall_tiles() -> None:
     assert (best.rows, best.columns) == (256, 64)
 
 
-def test_depthwise_convolutions_are_tried_with_and_without_a_product() -> None:
-    found = ranked_tiles(DEPTHWISE, H200, 6)
-    assert sum(tiles.by_channel for tiles in found) == 3
-    assert not any(tiles.by_channel for tiles in ranked_tiles(NARROW, H200, 6))
+def test_channels_that_are_not_aligned_move_in_small_pieces() -> None:
+    aligned = FusedConvolution(16, 48, 56, 56, 48, (3, 3), padding=(1, 1))
+    odd = replace(aligned, inputs=44, results=44)
+    # A few products less, and twice the time: 20 us and not 10 on an H200.
+    assert least_us(odd, H200) > 1.7 * least_us(aligned, H200)
+    assert least_us(replace(odd, pitch=48), H200) == least_us(odd, H200)
+    assert pieces(48) == pieces(48, 8, 0) == 1 < pieces(44) < pieces(22) < pieces(48, 3)
+
+
+def test_single_channels_are_kernels_over_windows_and_pools_no_products() -> None:
+    assert least_us(DEPTHWISE, H200) == windows_us(DEPTHWISE, H200)
+    assert not ranked_tiles(replace(DEPTHWISE, pool="mean"), H200, 6)
+    assert not ranked_tiles(replace(DEPTHWISE, is_planar=True), H200, 6)
 
 
 def test_narrow_groups_are_packed_to_fill_a_step() -> None:
