@@ -25,7 +25,7 @@ def calibrate(screen: Screen, target: str | None) -> None:
     """Learn from what was tuned here in which order to try plans.
 
     Every tuning on a GPU leaves the times of its plans in the cache. What is learned from them
-    comes before what the package brings. Needs LightGBM: pip install 'mirage-py[bench]'.
+    comes before what the package brings. Needs LightGBM: pip install -e '.[bench]'.
     """
     from mirage_py.runtime.env.environment import detect_target
     from mirage_py.runtime.tune.measurements import measurements_of, ranker_of

@@ -89,7 +89,8 @@ def onnx_module(path: Path) -> OnnxModule:
     """The module of a file. Raises InputError where it is no model that is read here."""
     if importlib.util.find_spec("onnx") is None:
         raise InputError(
-            "ONNX files are read by the package onnx", repair="pip install 'mirage-py[graph]'"
+            "ONNX files are read by the package onnx",
+            repair="pip install -e '.[graph]' in the repository",
         )
     import onnx
 

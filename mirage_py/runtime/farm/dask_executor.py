@@ -103,7 +103,7 @@ def client_of(scheduler: str) -> Any:
     except ModuleNotFoundError as error:
         raise InputError(
             "dask.distributed is not installed", why=str(error),
-            repair="pip install 'mirage-py[farm]'",
+            repair="pip install -e '.[farm]' in the repository",
         ) from None  # fmt: skip
     try:
         return Client(scheduler, timeout=_CONNECT_S, set_as_default=False)
