@@ -40,7 +40,7 @@ def write_plots(document: Mapping[str, Any], folder: Path, name: str) -> list[Pa
         raise InputError(
             "there is nothing to draw with",
             why="matplotlib is not installed",
-            repair="pip install 'mirage-py[bench]'",
+            repair="pip install -e '.[bench]'",
         )
     rows = [row for row in document["rows"] if row["ours_us"]]
     if not rows:

@@ -10,7 +10,7 @@ from benchmarks.report import plots
 from benchmarks.report.csv_form import csv_text
 from mirage_py.runtime.base.atomic import write_text
 
-NO_PLOTS = "no plots: matplotlib is not installed (pip install 'mirage-py[bench]')"
+NO_PLOTS = "no plots: matplotlib is not installed (pip install -e '.[bench]')"
 
 
 def write_reports(document: Mapping[str, Any], path: Path) -> tuple[list[Path], str]:

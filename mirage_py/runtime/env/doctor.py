@@ -79,7 +79,7 @@ def _packages() -> Iterator[Check]:
         ("torch", "to run kernels", "pip install torch"),
         ("triton", "to compile kernels", "pip install triton"),
         ("numpy", "to verify", "pip install numpy"),
-        ("egglog", "to search; a saved kernel runs without", "pip install -e '.[search]' in the repository"),
+        ("egglog", "to search; a saved kernel runs without", "pip install -e '.[search]'"),
         ("islpy", "to verify; a saved kernel runs without", "pip install islpy"),
         ("lark", "to read specs; a saved kernel runs without", "pip install lark"),
     )
