@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
+from mirage_py.search.model.access_cost import is_large, slowdown, widest_accesses
 from mirage_py.search.model.contraction_work import contraction_flops
 from mirage_py.search.model.footprint import Footprint, registers
 from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
@@ -109,6 +110,7 @@ class KernelModel:
             warped.sections if per_sm else (),
             warped.slots(options.num_stages) if per_sm else (),
             cluster,
+            widest_accesses(self.kernel) if is_large(self._moved, target) else None,
         )
 
     def _under(self, options: LaunchConfig) -> WarpedKernel:
@@ -152,6 +154,8 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     # it, the one with the least other work is first.
     reached_us = load.moved_bytes / target.dram_bytes_per_us
     total = max(total, reached_us * (1 + _OTHER_WORK * faster / slower))
+    if load.accesses is not None:
+        total *= slowdown(load.accesses, load.num_warps, load.blocks, load.moved_bytes, target)
     return Estimate(total, load.footprint, load.blocks, load.resident, bound)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from mirage_py.search.model.access_cost import Accesses
 from mirage_py.search.model.footprint import (
     MMA_COLUMNS,
     MMA_ROWS,
@@ -73,7 +74,8 @@ class KernelLoad:
     ``slots`` has for each section the number of buffers that loads run ahead by, 0 where nothing
     does.
     ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus. So
-    many blocks form a cluster, 1 where there are none.
+    many blocks form a cluster, 1 where there are none. The ``accesses`` are those of a
+    pointwise kernel that moves many times what the L2 holds.
     """
 
     footprint: Footprint
@@ -86,6 +88,7 @@ class KernelLoad:
     sections: tuple[SectionLoad, ...]
     slots: tuple[int, ...]
     cluster_blocks: int = 1
+    accesses: Accesses | None = None
 
     @property
     def is_straight(self) -> bool:

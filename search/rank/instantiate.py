@@ -11,7 +11,12 @@ from typing import Literal
 from mirage_py.collector import rarely_collecting
 from mirage_py.errors import ScheduleError
 from mirage_py.search.clusters.clusters import is_clustered
-from mirage_py.search.model.launches import BackEnd, keeping_for_later, starting_early
+from mirage_py.search.model.launches import (
+    BackEnd,
+    keeping_for_later,
+    starting_early,
+    without_idle_hints,
+)
 from mirage_py.search.rank.diversity import diverse
 from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.instance import Instance, PlanEstimate
@@ -152,7 +157,8 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
         kept = keeping_for_later(ugraph, options)
-        options = starting_early(ugraph, kept, ranker.target, ranker.backend)
+        hinted = without_idle_hints(ugraph, kept, ranker.target)
+        options = starting_early(ugraph, hinted, ranker.target, ranker.backend)
         plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tilings = tuple(c.tiling for c in choices)

@@ -23,9 +23,11 @@ from mirage_py.search.rank.plan_model import PlanModel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall
 
 ROOFLINE = "roofline"
+# Whether all kernels are pointwise and move many times what the L2 holds.
+LARGE_POINTWISE = "large pointwise"
 _RELATIVE = "rel:"
 _DESCRIBED = 2
 _WARP = 32
@@ -47,6 +49,7 @@ def plan_features(plan: Plan, target: Target) -> Features:
         "kernels": float(len(estimates)),
         "libraries": float(len(estimates) - len(blocks)),
         "cuda": float(plan.backend == "cuda"),
+        LARGE_POINTWISE: float(all(_has_accesses(load) for load in model.loads)),
     }
     for n in blocks:
         share = estimates[n].time_us / total_us
@@ -77,6 +80,10 @@ def all_names(features: Sequence[Features]) -> tuple[str, ...]:
     """Every name that some plan has, and the same relative to the others."""
     own = sorted({name for f in features for name in f})
     return (*own, *(_RELATIVE + name for name in own))
+
+
+def _has_accesses(load: KernelLoad | LibraryCall) -> bool:
+    return isinstance(load, KernelLoad) and load.accesses is not None
 
 
 def _options(options: LaunchConfig) -> Iterator[tuple[str, float]]:

@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.search.rank.instance import Instance
-from mirage_py.search.rank.plan_features import ROOFLINE, Features, plan_features, with_others
+from mirage_py.search.rank.plan_features import (
+    LARGE_POINTWISE,
+    ROOFLINE,
+    Features,
+    plan_features,
+    with_others,
+)
 from mirage_py.targets import Target
 
 SCHEMA = 1
@@ -85,12 +91,16 @@ def ranked_by_measurements(
     weights that comes before those of the package.
 
     Both orders take turns: a program may be unlike all that was measured, and however few are
-    tried, some of each are early. Those in doubt are last.
+    tried, some of each are early. Those in doubt are last. Large pointwise programs are in the
+    roofline's order alone: it knows of their accesses what no program that was learned from has.
     """
     ranker = ranker_of(target.name, learned)
     if ranker is None or len(instances) < 2:
         return list(instances)
-    scores = ranker.scores([plan_features(i.plan, target) for i in instances])
+    features = [plan_features(i.plan, target) for i in instances]
+    if all(f[LARGE_POINTWISE] for f in features):
+        return sorted(instances, key=lambda i: bool(i.doubt))
+    scores = ranker.scores(features)
     turns = zip(np.argsort(scores, kind="stable"), range(len(instances)), strict=True)
     numbers = dict.fromkeys(int(n) for turn in turns for n in turn)
     return sorted((instances[n] for n in numbers), key=lambda i: bool(i.doubt))

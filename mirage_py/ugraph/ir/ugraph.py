@@ -182,6 +182,11 @@ class BlockGraph:
         return any(section.loop is not None for section in self.sections)
 
     @property
+    def is_straight_line(self) -> bool:
+        """Whether it has neither loops nor matmuls: each block reads its tiles once."""
+        return not self.has_loops and all(n.op != "matmul" for n in self.nodes)
+
+    @property
     def is_instance(self) -> bool:
         """Whether every tile has a number."""
         tiles = [a.tile for a in self.grid] + [s.tile for s in self.sections if s.loop]

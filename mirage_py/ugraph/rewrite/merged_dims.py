@@ -15,13 +15,14 @@ from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
 
 # Power-of-two tiles cover such rows, and whole lines of the cache; of 56 elements they leave tails.
 _WHOLE_TILES = 64
-# Below it is the launch that takes time.
-_LARGE = 1 << 18
+# Elements of a tensor: below the first it is the launch that takes time. From the second on rows
+# that tiles cover are one, too: 2 KB of a block lie side by side (``search/model/access_cost.py``).
+_LARGE, _HUGE = 1 << 18, 1 << 26
 
 
 def with_merged_rows(program: Program) -> Program:
     """``x[n, c, h, w]`` of 56 by 56 pixels is read as ``x[n, c, p // 56, p % 56]``, one run of
-    memory, wherever rows are short or odd and h and w are but positions.
+    memory, wherever rows are short or odd, or the tensor is huge, and h and w are but positions.
 
     Neither is reduced, masked, counted or part of another index; every tensor that has one has both
     side by side, one run of memory, and some tensor as its last axes: another may have its channels
@@ -41,8 +42,9 @@ def with_merged_rows(program: Program) -> Program:
 
 def _go_together(program: Program, outer: str, inner: str) -> bool:
     sizes = [program.sizes[d] for d in (outer, inner)]
-    if sizes[1] % _WHOLE_TILES == 0 or min(sizes) == 1:
+    if min(sizes) == 1:
         return False
+    least = _HUGE if sizes[1] % _WHOLE_TILES == 0 else _LARGE
     pair = {outer, inner}
     accesses = [(o.tensor, o.index) for o in program.outputs]
     for node in program.nodes:
@@ -51,7 +53,7 @@ def _go_together(program: Program, outer: str, inner: str) -> bool:
         elif not _is_pointwise(node, pair) or pair & _in_memory(program, node):
             return False
     mine = [(t, index) for t, index in accesses if pair & {d for e in index for d in e.dims()}]
-    large = any(tensor.elements >= _LARGE for tensor, _ in mine)
+    large = any(tensor.elements >= least for tensor, _ in mine)
     ends = any([e.is_dim and e.name for e in index[-2:]] == [outer, inner] for _, index in mine)
     return large and ends and all(_is_run(program, t, i, (outer, inner)) for t, i in mine)
 

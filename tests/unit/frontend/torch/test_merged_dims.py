@@ -42,6 +42,16 @@ def test_the_last_two_of_several_axes_are_one():
     assert sorted(merged.sizes.values()) == [20, 30, 784]
 
 
+@pytest.mark.parametrize(("images", "sizes"), [(8, [8, 256, 512]), (512, [512, 256 * 512])])
+def test_rows_that_tiles_cover_are_one_in_huge_tensors(images: int, sizes: list[int]):
+    """Of 512 pixels: a block takes several side by side. A bias of the rows keeps them apart."""
+    data = torch.empty(images, 256, 512, device="meta")
+    assert sorted(with_merged_rows(trace(torch.sigmoid, data)).sizes.values()) == sorted(sizes)
+    bias = torch.empty(256, 1, device="meta")
+    apart = with_merged_rows(trace(lambda x, b: x + b, data, bias))
+    assert sorted(apart.sizes.values()) == sorted([images, 256, 512])
+
+
 def test_rows_that_another_tensor_has_before_its_channels_are_one_too():
     data = torch.randn(4, 48, 56, 30), torch.randn(_SHAPE)
     program = trace(lambda x, y: x.permute(0, 3, 1, 2) * y, *data)

@@ -18,12 +18,14 @@ from mirage_py.search.model.launches import (
     launch_options,
     starting_early,
     warp_counts,
+    without_idle_hints,
 )
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.dtypes import BF16, F32, DType
 from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
@@ -69,6 +71,81 @@ def test_what_a_later_kernel_reads_stays_in_the_cache() -> None:
     first, second = keeping_for_later(plan.ugraph, options)
     assert first.evict_first == ("K",)
     assert second.evict_first == hints
+
+
+def hinted(spec: str, kernel: str) -> tuple[str, ...]:
+    """What is left of hints for all that a kernel loads."""
+    ugraph = cuda_plan(spec, kernel).ugraph
+    (block,) = ugraph.kernels
+    assert isinstance(block, BlockGraph)
+    names = tuple(sorted({n.access.tensor for _, n in block.loads()}))
+    (options,) = without_idle_hints(ugraph, (LaunchConfig(evict_first=names),), target("h200"))
+    return options.evict_first
+
+
+SUM = """
+kernel added {
+  grid d by 1024, m by 1
+  %0 = load X[m, d]
+  %1 = load R[m, d]
+  %2 = add %0, %1
+  store Y[m, d] = %2
+}
+"""
+ROWS = """
+kernel rows {
+  grid m by 1
+  %0 = load X[m, d]
+  %1 = sum[d] %0
+  store Y[m] = %1
+}
+"""
+
+
+@pytest.mark.parametrize(("rows", "hints"), [(4096, ("R", "X")), (16384, ())])
+def test_results_larger_than_the_cache_take_hints_away(rows: int, hints: tuple[str, ...]) -> None:
+    spec = f"X[{rows}, 4096], R[{rows}, 4096] : bf16\nY[m, d] = X[m, d] + R[m, d]\n"
+    assert hinted(spec, SUM) == hints
+
+
+def test_where_little_is_written_hints_stay() -> None:
+    """Sums of rows; and a loop, in which other blocks' tiles are worth room in the cache."""
+    spec = "X[65536, 4096] : bf16\nY[m] : f32 = sum[d](X[m, d])\n"
+    assert hinted(spec, ROWS) == ("X",)
+    looped = ROWS.replace("  %0", "  loop d by 1024 {\n  %0").replace(
+        "%0\n  store", "%0\n  %2 = accum_sum %1\n  }\n  store"
+    )
+    many = "X[67108864, 8] : bf16\nY[m] : f32 = sum[d](X[m, d])\n"
+    assert hinted(many, ROWS) == ()
+    assert hinted(many, looped.replace("by 1024", "by 4").replace("= %1", "= %2")) == ("X",)
+
+
+def test_what_is_read_later_is_worth_room() -> None:
+    spec = "X[65536, 4096] : bf16\nY[m, d] = relu(X[m, d])\n"
+    plan = cuda_plan(spec, RELU)
+    ugraph = plan.ugraph
+    (block,) = ugraph.kernels
+    options = (LaunchConfig(evict_first=("X",)),)
+    assert without_idle_hints(ugraph, options, target("h200"))[0].evict_first == ()
+    assert isinstance(block, BlockGraph)
+    again = replace(block, name="again", nodes=tuple(map(reading_y, block.nodes)))
+    both = replace(ugraph, kernels=(block, again))
+    first, second = without_idle_hints(both, options * 2, target("h200"))
+    assert (first.evict_first, second.evict_first) == (("X",), ())
+
+
+RELU = """
+kernel relu {
+  grid d by 1024, m by 1
+  %0 = load X[m, d]
+  %1 = relu %0
+  store Y[m, d] = %1
+}
+"""
+
+
+def reading_y(node: Node) -> Node:
+    return replace(node, attr=replace(node.access, tensor="Y")) if node.op == "load" else node
 
 
 def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -> None:
