@@ -1,4 +1,4 @@
-"""Positions as linear forms, and comparisons of them in a normal form."""
+"""Indices as linear forms, and comparisons of them in a normal form."""
 
 from __future__ import annotations
 

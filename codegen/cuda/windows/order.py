@@ -1,7 +1,7 @@
-"""The order in which a thread reads and computes: what a load makes possible comes right after it.
+"""The order of a thread's loads and operations: a load is followed by all that it makes possible.
 
-Sums take each part when it is there. So a row of an image is read, goes into all sums that it is
-part of, and is forgotten: few values are alive at a time.
+Sums take each term as soon as it is available. So a row of an image is read, added to all sums that
+contain it, and dead afterwards: few values are live at a time.
 """
 
 from __future__ import annotations

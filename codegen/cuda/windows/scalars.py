@@ -1,4 +1,4 @@
-"""What one thread computes, as a graph of numbers in which nothing is there twice."""
+"""What one thread computes, as a graph of scalars without duplicates."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Which block graphs are sums or maxima over windows, and how their tiles are shared out among
-threads.
+"""Which block graphs are sums or maxima over windows, and how threads share their tiles.
 
-A thread computes some neighbouring results by itself: ``registers`` of them along each dimension of
-the grid. Windows of neighbours overlap, so what it reads serves several of its results.
+A thread computes several neighbouring results: ``registers`` of them along each dimension of the
+grid. Windows of neighbours overlap, so an element that is read serves several results.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class Shares:
 def window_shares(
     block: BlockGraph, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], num_warps: int
 ) -> Shares | None:
-    """How threads share a tile of a kernel over windows; None for any other kernel, and where its
-    tiles do not fall into equal shares.
+    """How threads share a tile of a kernel over windows; None for any other kernel, or if its tiles
+    cannot be divided into equal shares.
     """
     window = window_dims(block, sizes, tensors)
     if not window:
@@ -119,7 +118,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _is_windowed(node: Node, window: Mapping[str, None]) -> bool:
-    """Whether it moves along an axis with the place of a window and with the position in it."""
+    """Whether an index depends on both the place of a window and the position within it."""
     return any(
         any(d in window for d in e.dims()) and any(d not in window for d in e.dims())
         for e in node.access.index
@@ -127,7 +126,7 @@ def _is_windowed(node: Node, window: Mapping[str, None]) -> bool:
 
 
 def _overlapping(block: BlockGraph, window: Sequence[str]) -> tuple[str, ...]:
-    """Dimensions of the grid along which windows follow one another."""
+    """Grid dimensions along which windows slide."""
     found: dict[str, None] = {}
     for _, node in block.loads():
         for expr in node.access.index:
@@ -140,7 +139,7 @@ def _overlapping(block: BlockGraph, window: Sequence[str]) -> tuple[str, ...]:
 def fastest_first(
     block: BlockGraph, sizes: Mapping[str, int], tensors: Mapping[str, Tensor]
 ) -> tuple[str, ...]:
-    """The dimensions of the grid by how far apart neighbours are in what is stored."""
+    """The grid dimensions in order of their strides in the stored tensor."""
     (_, store), *_ = block.stores()
     steps = {str(t): abs(f) for t, f in flat(store, sizes, tensors).terms}
     far = max(steps.values(), default=0) + 1
@@ -159,7 +158,7 @@ def flat(node: Node, sizes: Mapping[str, int], tensors: Mapping[str, Tensor]) ->
 def vector_width(
     block: BlockGraph, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], first: str
 ) -> int:
-    """Results side by side that a thread stores at once."""
+    """How many adjacent results a thread stores at once."""
     width = 16
     for _, node in block.stores():
         tensor = tensors[node.access.tensor]

@@ -1,4 +1,4 @@
-"""A block graph over windows as the graph of what one thread computes."""
+"""A block graph over windows, unrolled into the scalar graph of one thread."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def unrolled(
 
 
 def share_counts(sizes: Mapping[str, int], shares: Shares) -> dict[str, int]:
-    """How many shares there are along each dimension."""
+    """The number of shares along each dimension."""
     return {d: -(-sizes[d] // n) for d, n in shares.registers.items()}
 
 
@@ -143,7 +143,7 @@ class _Unroller:
         return graph.add(Scalar(node.op, tuple(args), dtype=self.dtypes[number]))
 
     def _keeps(self, source: DType, to: DType) -> bool:
-        """Whether a cast changes no value: numbers are floats here."""
+        """Whether a cast changes no value, as scalars are floats here."""
         return source == to or (to == F32 and source != BOOL)
 
     def _reduced(self, node: Node, at: Mapping[str, int]) -> int:
@@ -201,7 +201,7 @@ class _Unroller:
         return self._form(self.flat[key], at)
 
     def _guard(self, number: int, at: Mapping[str, int]) -> Condition:
-        """Where a load is inside of its tensor."""
+        """The condition under which a load is inside its tensor."""
         shape = self.tensors[self.nodes[number].access.tensor].shape
         found: list[Condition] = []
         for expr, extent in zip(self.index[number], shape, strict=True):

@@ -1,4 +1,4 @@
-"""Elements of a tensor that a thread reads or writes at once: vectors of up to 16 bytes."""
+"""Vectorised loads and stores: the elements that a thread accesses at once, up to 16 bytes."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def _vector(
 
 
 def _spans(members: Sequence[int | None]) -> bool:
-    """Whether both halves have something that is wanted: a half would not do."""
+    """Whether both halves hold wanted elements, so that half the vector would not do."""
     half = len(members) // 2
     return any(m is not None for m in members[:half]) and any(m is not None for m in members[half:])

@@ -1,5 +1,5 @@
-"""Kernels over windows: each thread computes some neighbouring results by itself, without shared
-memory or barriers.
+"""Kernels over windows: each thread computes several neighbouring results, without shared memory
+or barriers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An operator graph whose independent branches run side by side, captured in one CUDA graph.
+"""An operator graph captured in one CUDA graph, with independent branches in parallel.
 
-Operators run as they are, each on the stream of the last of its operands where that is free, else
-on another one. Every result is held until the end: no stream gets memory that another one reads.
+Operators run unchanged, each on the stream of its last operand if that is free, else on another
+one. Every result is held until the end, so no stream gets memory that another one reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Convolutions and pools of an ATen graph with what stands around them, as kernels of ours.
+"""Convolutions and pools of an ATen graph fused with the code around them.
 
-A convolution by a constant weight, or a pool, takes in constants and a tensor that are added to
-it, a relu after, and a relu before it. Nothing is decided here: ``matches`` says what could be one
-kernel, ``with_kernels`` puts kernels where tiles were chosen.
+A convolution with a constant weight, or a pool, is fused with constants and a tensor added to it,
+and with a relu before and after it. Nothing is decided here: ``matches`` finds what could be one
+kernel, and ``with_kernels`` inserts kernels for which tiles were chosen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The operator of torch that runs a fused convolution: ``mirage_py::fused_convolution``.
+"""The torch operator that runs a fused convolution: ``mirage_py::fused_convolution``.
 
-Its plan is text among the arguments, so that code that Inductor keeps on disk, and a saved graph,
-launch the same kernel in another process. On a CPU it is torch's convolution with float32 sums;
-gradients are torch's.
+Its plan is passed as text, so that code cached by Inductor, or a saved graph, launches the same
+kernel in another process. On a CPU it runs torch's convolution with float32 sums; gradients are
+torch's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``mirage_py.optimize_graph``: the operator graph of an exported program, and its race.
+"""``mirage_py.optimize_graph``: rewrites an exported program, and times it against the original.
 
 On a GPU both graphs are compiled by Inductor and timed; the faster one is the result, and the
-verdict is cached. Elsewhere the modelled costs decide, and the result says so.
+verdict is cached. Without a GPU the modelled costs decide, and the result says so.
 """
 
 from __future__ import annotations

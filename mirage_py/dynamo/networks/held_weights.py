@@ -1,4 +1,4 @@
-"""Whether a graph holds its weights, which loads neither the search nor the front end."""
+"""Whether a graph holds its weights: a check that imports neither search nor front end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Measured times of library operators on this GPU, cached: what a graph costs where one is there.
+"""Measured times of library operators on this GPU, cached: the costs of a graph if there is a GPU.
 
 CACHE/operators/KEY.json    {operator with its types and attributes: microseconds}
 
 Every library operator of the e-graph is timed once as torch runs it, in the layouts of inference:
-images with channels last, all else row by row.
+channels last for images, row-major for everything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Products of matrices in an ATen graph with what stands around them, as kernels of ours.
+"""Matmuls of an ATen graph fused with the code around them.
 
-A product by a constant weight is a pointwise convolution whose places are the rows of the operand.
-It takes in a vector, a tensor that is added, a relu or a GELU after it. Nothing is decided here. A
-product of one row is left: it is a sum that compilers fuse with more than this.
+A matmul with a constant weight is a pointwise convolution over the rows of its operand. It is fused
+with an added vector or tensor, and with a relu or a GELU after it. Nothing is decided here. Matmuls
+of one row are left alone: they are sums, which compilers fuse with more code than this.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Terms of matrix products in an ATen graph, as part of the products: ``addmm``.
+"""Vectors added to matmuls in an ATen graph, folded into ``addmm``.
 
-Substitutions know products and sums. A library adds a vector to the rows of a product in its own
-kernel, which is one launch less where nothing else would fuse the sum; and where a product is split
-into pieces that have a vector each, all vectors are one, so that the pieces stay views.
+Substitutions know matmuls and sums only. The library adds a vector to the rows of a matmul in the
+same kernel, which saves a launch if nothing else would fuse the sum. If a matmul is split into
+pieces with a vector each, the vectors are concatenated, so that the pieces stay views.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An ATen graph rewritten at the graph level: imported, saturated, extracted, verified, emitted.
 
-Writes to inputs are set aside, as for regions. What cannot be imported or verified stays as it is,
-and the reason is logged.
+Writes to inputs are set aside, as for regions. A graph that cannot be imported or verified stays as
+it is, and the reason is logged.
 """
 
 from __future__ import annotations

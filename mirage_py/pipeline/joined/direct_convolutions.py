@@ -1,9 +1,9 @@
-"""Convolutions of few channels as sums over windows, in one kernel with what stands around them.
+"""Convolutions of few channels as sums over windows, fused with the elementwise code around them.
 
-A depthwise convolution has one channel for each result, or a few: tensor cores have nothing to
-multiply, and memory is what it waits for. As a sum over its window it is a part like any other.
-What is computed element by element of its result, or of the image that it alone reads, needs no
-memory in between.
+A depthwise convolution sums one channel, or a few, for each result: tensor cores cannot help, and
+the kernel is bound by memory. As a sum over its window it is a part like any other. Elementwise
+code that reads its result, or that makes an image which nothing else reads, joins the same kernel,
+and the values between them are never stored.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mirage_py.codegen.cuda.windows.shares import MOST_POSITIONS
+from mirage_py.pipeline.joined.operands import LEAST_RESULTS
 from mirage_py.pipeline.partition.alike_parts import alike
 from mirage_py.pipeline.partition.limits import operator_count
 from mirage_py.pipeline.partition.partition import Partition
@@ -24,27 +25,25 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.ugraph.rewrite.rebuild import copied, rebuild
 
-# Channels that are summed for each result: with more of them it is a matrix product.
+# Channels summed for each result: with more it is a matmul.
 _MOST_CHANNELS = 4
-# And with as many results it fills a tile of tensor cores, whatever it sums.
-_LEAST_RESULTS = 16
-# Convolutions that are searched, of those that are not alike.
+# How many convolutions are searched, alike ones counted once.
 _MOST_SEARCHED = 6
-# Operators of a part with what stands around the convolution.
+# Operators of a part that holds a convolution and the code around it.
 _MOST_OPERATORS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class DirectPartition:
-    """A partition, of whose parts ``ours`` have convolutions as sums."""
+    """A partition; the parts numbered ``ours`` compute convolutions as sums."""
 
     partition: Partition
     ours: tuple[int, ...] = ()
 
 
 def direct_convolutions(found: Partition) -> DirectPartition:
-    """The partition with convolutions of few channels in the parts around them; unchanged where
-    there are none.
+    """The partition with convolutions of few channels fused into the parts around them; the same
+    partition if there are none.
     """
     parts = list(found.parts)
     mine = _largest(parts, [n for n, part in enumerate(parts) if _is_direct(part)])
@@ -57,7 +56,7 @@ def direct_convolutions(found: Partition) -> DirectPartition:
         at, part = number, kept[number]
         call = library_convolution(part)
         assert call is not None
-        # Before it, then behind it: its own image is read where it was.
+        # First the part before it, then the one after it.
         for image in (t.name for t in part.inputs):
             source = _only_source(kept, at, image, results)
             if source is not None:
@@ -78,7 +77,7 @@ def direct_convolutions(found: Partition) -> DirectPartition:
 
 
 def _largest(parts: Sequence[Program], found: Sequence[int]) -> list[int]:
-    """Those that move most, a few beside those that are like them: each takes seconds to search."""
+    """Those that move most bytes, and all that are like them: each search takes seconds."""
     first = alike(parts)
     groups: dict[int, None] = {}
     for n in sorted(found, key=lambda n: -sum(t.bytes for t in parts[n].tensors.values())):
@@ -95,14 +94,14 @@ def _is_direct(part: Program) -> bool:
     sizes = call.convolution.extents(1, part.tensors[call.args[1]].shape)
     positions = prod(n for part, n in sizes.items() if part not in "go")
     channels, results = sizes.get("c", 1), sizes.get("o", 1)
-    is_thin = channels == 1 or (channels <= _MOST_CHANNELS and results < _LEAST_RESULTS)
+    is_thin = channels == 1 or (channels <= _MOST_CHANNELS and results < LEAST_RESULTS)
     return is_thin and positions <= MOST_POSITIONS
 
 
 def _only_reader(
     parts: Mapping[int, Program], number: int, name: str, results: Collection[str]
 ) -> int | None:
-    """The one part that reads a result, element by element; None where there is none."""
+    """The only part that reads a result, if it is elementwise; else None."""
     readers = [n for n, p in parts.items() if any(t.name == name for t in p.inputs)]
     if len(readers) != 1 or readers[0] <= number:
         return None
@@ -111,7 +110,7 @@ def _only_reader(
     fits = _is_pointwise(reader) and _counts(reader, parts[number]) <= _MOST_OPERATORS
     if name in results or not fits or len(loads) != 1 or loads[0].access.is_look_up:
         return None
-    # What it would be computed again for, it is not.
+    # Not where each element would be computed several times.
     wide = any(set(n.dims) - set(loads[0].dims) for n in reader.nodes if n.op != "load")
     return None if wide or len(parts[number].outputs) != 1 else readers[0]
 
@@ -119,7 +118,7 @@ def _only_reader(
 def _only_source(
     parts: Mapping[int, Program], number: int, name: str, results: Collection[str]
 ) -> int | None:
-    """The part that makes an image, element by element, for nothing but this convolution."""
+    """The elementwise part that makes an image for this convolution alone; else None."""
     sources = [n for n, p in parts.items() if any(o.tensor.name == name for o in p.outputs)]
     readers = [n for n, p in parts.items() if any(t.name == name for t in p.inputs)]
     if len(sources) != 1 or readers != [number] or sources[0] >= number:
@@ -142,7 +141,7 @@ def _is_pointwise(part: Program) -> bool:
 
 
 def _with_source(reader: Program, name: str, source: Program) -> Program:
-    """The reader with the value of another part in the place of the tensor that held it."""
+    """The reader, computing the value of another part instead of loading it."""
     (output,) = source.outputs
     rules = {
         place: _Copy(source, output.index, node)
@@ -154,7 +153,7 @@ def _with_source(reader: Program, name: str, source: Program) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A value of another program where a load of its tensor was, at the index of that load."""
+    """The value of another program in place of a load of its tensor, at the load's index."""
 
     source: Program
     index: Sequence[IndexExpr]
@@ -202,7 +201,7 @@ class _Copy:
 
 
 def _solved(own: IndexExpr, asked: IndexExpr, sizes: Mapping[str, int]) -> dict[str, IndexExpr]:
-    """The dimensions of a mixed radix by the number that it is."""
+    """The dimensions of a mixed-radix index, given the value of the index."""
     if own.op == "const":
         return {}
     if own.is_dim:

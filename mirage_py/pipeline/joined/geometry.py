@@ -1,8 +1,8 @@
-"""Where the windows of a convolution lie on its image, axis by axis, as a matmul has them.
+"""Where the windows of a convolution lie on its image, axis by axis, for an implicit matmul.
 
-A transposed convolution with steps of s writes s phases of results: place q and phase r are the
-result q * s + r. All phases of a place read the same few elements of the image, and each has the
-positions of the window that meet it there; of others the weight is zero.
+A transposed convolution with stride s writes s phases of results: place q and phase r are the
+result q * s + r. All phases of a place read the same few elements of the image. Each phase uses
+only the window positions that fall on these elements; its weight is zero for the others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from mirage_py.ugraph.ir.program import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``taps`` elements of the image at each of ``places``: place q reads at tap m the element
-    ``q * step + m * reach`` of an image with ``before`` zeros in front. Of phase r that meets the
-    position ``(r + start - m * turn) / dilation`` of the window's ``extent``, where there is one.
+    """One axis: at each of ``places``, ``taps`` elements of the image are read. Place q and tap m
+    read element ``q * step + m * reach`` of an image with ``before`` zeros in front. For phase r
+    that is position ``(r + start - m * turn) / dilation`` of the window, if this is a whole number
+    below ``extent``.
     """
 
     places: int
@@ -34,23 +35,23 @@ class Axis:
 
     @property
     def span(self) -> int:
-        """Elements of the image that windows reach."""
+        """How many elements of the image the windows span."""
         return (self.places - 1) * self.step + (self.taps - 1) * self.reach + 1
 
     def position(self, phase: int, tap: int) -> int | None:
-        """The position of the window that a tap meets."""
+        """The window position that a tap falls on; None if there is none."""
         at, rest = divmod(phase + self.start - tap * self.turn, self.dilation)
         return at if not rest and 0 <= at < self.extent else None
 
     @property
     def is_full(self) -> bool:
-        """Whether every tap of every phase meets a position."""
+        """Whether every tap of every phase falls on a position."""
         pairs = ((r, m) for r in range(self.phases) for m in range(self.taps))
         return all(self.position(r, m) is not None for r, m in pairs)
 
 
 def axes_of(spec: Convolution, taps: Tensor) -> tuple[Axis, ...] | None:
-    """The axes that windows slide along; None where no phase meets anything."""
+    """The axes that windows slide along; None if no tap falls on a position."""
     kernel = spec.extents(1, taps.shape)
     found = []
     for n in range(spec.rank):

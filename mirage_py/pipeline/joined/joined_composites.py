@@ -1,4 +1,4 @@
-"""Composites whose convolutions are matmuls or sums of ours, beside those with library calls."""
+"""Composites whose convolutions are our own matmuls or sums, to compare with library calls."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-# Tilings of a matmul that are raced: of those that were measured three held the fastest.
+# Tilings of a matmul that are timed: of the measured ones, the first three held the fastest.
 _TILINGS = 3
-# Beside them of persistent kernels.
+# Besides these, tilings of persistent kernels.
 _STAYING = 1
-# A convolution fills the GPU without split sums, which take long to be verified.
+# A convolution fills the GPU without split reductions, which take long to verify.
 _LIMITS = SearchLimits(max_kernels=1)
 
 
@@ -43,14 +43,14 @@ def joined_composites(
     *,
     measure: bool,
 ) -> list[Composite]:
-    """For each back end a few composites in which convolutions are in the parts behind them, the
-    likeliest first; none where none can be. Parts that stay as they are have the plans ``chosen``.
+    """For each back end a few composites with fused convolutions, the most promising first; empty
+    if no convolution can be fused. Parts that stay as they are keep the plans ``chosen``.
     """
     known = {
         p.renamed("").digest: [c] for p, c in zip(whole.parts, chosen, strict=True) if c.picked
     }
     direct = direct_convolutions(whole)
-    # A convolution by itself looks like the library's: as a part of ours it is searched again.
+    # A lone convolution has the same digest as the library's part; ours has to be searched anew.
     for number in direct.ours:
         known.pop(direct.partition.parts[number].renamed("").digest, None)
     end = TimeBudget(request.budget).end
@@ -81,7 +81,7 @@ def joined_composites(
 
 
 def _partitions(whole: Partition, direct: DirectPartition) -> Iterator[Partition]:
-    """The partitions with convolutions of ours: few channels as sums, the others as matmuls."""
+    """The partitions to try: convolutions of few channels as sums, the others as matmuls."""
     for base in [direct.partition, whole] if direct.ours else [whole]:
         joined = joined_convolutions(base)
         if joined is not None:
@@ -91,7 +91,7 @@ def _partitions(whole: Partition, direct: DirectPartition) -> Iterator[Partition
 
 
 def _of_ways(found: Partition, ways: Sequence[Sequence[Chosen]]) -> Iterator[Composite]:
-    """The parts' likeliest plans together, then their next ones."""
+    """Composites of the parts' most promising plans, then of their next ones."""
     for n in range(max(map(len, ways))):
         each = [way[min(n, len(way) - 1)] for way in ways]
         for backend in BACKENDS:
@@ -102,8 +102,8 @@ def _of_ways(found: Partition, ways: Sequence[Sequence[Chosen]]) -> Iterator[Com
 
 
 def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) -> list[Chosen]:
-    """The plans that are likeliest by what tiles took, with other tiles each: they are checked and
-    timed in the composites, as PyTorch has no like of the part to be compared with.
+    """The most promising plans by corrected times, each with other tiles. Composites check and time
+    them, because PyTorch has no counterpart of the part to compare with.
     """
     try:
         ranking = rank(part, target, request)
@@ -130,7 +130,7 @@ def _likeliest(part: Program, rank: RankPart, request: Request, target: Target) 
 
 
 def _is_over_windows(plan: Plan) -> bool:
-    """Whether its threads compute windows by themselves."""
+    """Whether it is a CUDA kernel over windows."""
     ugraph = plan.ugraph
     blocks = (k for k in ugraph.kernels if isinstance(k, BlockGraph))
     is_cuda = plan.backend == "cuda"

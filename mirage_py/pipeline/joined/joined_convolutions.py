@@ -1,11 +1,11 @@
-"""Convolutions as matmuls of ours, with what stands behind them in the same kernel.
+"""Convolutions as implicit matmuls, fused with the code that reads their results.
 
-A convolution of a library is a part by itself: its result goes to memory and back. An implicit
-matrix product does not need it there: rows are the places of the result, and the loop goes along
-(position in the window, channel), one dimension. Its image has channels last, with the zeros of its
-padding in memory, and its weight is packed in the order of the loop: both are copies by a kernel
-each. What reads the result then takes it from registers, and writes it in any memory format. Where
-that cannot be, the matmul is a part that writes its result, if a library is slow at it.
+A library convolution is a part of its own, and its result goes to memory and back. An implicit
+matmul avoids that: its rows are the places (output positions), and its loop runs over (window
+position, channel) as one dimension. The image has channels last, with the zeros of the padding in
+memory, and the weight is packed in the order of the loop; one kernel each makes these copies. The
+code that reads the result takes it from registers, and writes any memory format. If it cannot be
+fused, the matmul is a part that writes its result, provided that the library is slow there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from math import prod
 
 from mirage_py.pipeline.joined.geometry import Axis, axes_of
 from mirage_py.pipeline.joined.operands import (
+    LEAST_RESULTS,
     Operand,
     depth,
     free_name,
@@ -37,17 +38,15 @@ from mirage_py.ugraph.ir.ugraph import LibraryCall
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.ugraph.rewrite.rebuild import rebuild
 
-# With fewer results a tile of tensor cores is not filled.
-_LEAST_RESULTS = 16
-# Of a large network the convolutions with most to compute; a search for each takes long.
+# How many convolutions of a network are joined, largest first: each search takes long.
 _MOST_JOINED = 4
-# With fewer channels, of an input or of a result, a library's tiles are not filled either.
+# Fewer channels, of image or result, do not fill a library's tiles either.
 _FEW_CHANNELS = 16
 
 
 def joined_convolutions(found: Partition) -> Partition | None:
-    """The same program with each convolution that can be in the part behind it there, or a part of
-    ours; None where none can.
+    """The same program with convolutions as matmuls in the parts that read them, or in parts of
+    their own; None if there is none.
     """
     parts = list(found.parts)
     names = dict.fromkeys(t for part in parts for t in part.tensors)
@@ -72,8 +71,9 @@ def _flops(part: Program, call: LibraryCall) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Behind:
-    """A part with the product in the place of a load; parts that read ``result`` read ``stored``
-    in its place, which is larger, and so does a further part ``copy``.
+    """A part ``whole`` that computes the matmul instead of loading its result, and the part that it
+    replaces, if any. If ``stored`` is given, a larger tensor is written: parts that read ``result``
+    read it instead, and so does the further part ``copy``.
     """
 
     whole: Program
@@ -86,7 +86,7 @@ class _Behind:
 def _joined(
     part: Program, call: LibraryCall, parts: Sequence[Program], taken: dict[str, None]
 ) -> list[Program] | None:
-    """The parts without a convolution, which is in its reader now; None where it cannot be."""
+    """The parts after joining one convolution; None if it cannot be joined."""
     spec = call.convolution
     assert spec is not None
     data, taps = (part.tensors[name] for name in call.args)
@@ -112,7 +112,7 @@ def _joined(
             kept += [behind.copy] if behind.copy is not None else []
         elif p is behind.replaced:
             kept.append(whole)
-        # A copy that only the library read is not made.
+        # Drop a copy that only the library call read.
         elif operator_count(p) or any(o.tensor != data or data.name in read for o in p.outputs):
             kept.append(_reading(p, behind))
     return kept
@@ -125,7 +125,7 @@ def _behind(
     product: _Product,
     taken: dict[str, None],
 ) -> _Behind | None:
-    """The part that computes the product: the one that reads its result, or one of its own."""
+    """The part that computes the matmul: the reader of its result, or one of its own."""
     readers = [p for p in parts if call.result in [t.name for t in p.inputs]]
     if len(readers) == 1 and call.result not in [o.tensor.name for p in readers for o in p.outputs]:
         found = prepared_reader(readers[0], call.result, product.spec, product.along)
@@ -142,7 +142,7 @@ def _behind(
     whole = product.inside(found, taken)
     if stored is None or readers:
         return _Behind(whole, None, call.result, stored)
-    # A result of the program is copied from the larger one.
+    # It is a result of the program: copy it from the larger tensor.
     copy, given = storing(result, taken)
     behind = _Behind(whole, None, given, stored)
     return replace(behind, copy=_reading(copy, behind))
@@ -151,7 +151,7 @@ def _behind(
 def _with_all_phases(
     result: Tensor, spec: Convolution, along: Sequence[Axis], taken: dict[str, None]
 ) -> Tensor | None:
-    """The result where each place has all of its phases, if it has not."""
+    """A larger result in which each place has all its phases; None if it has them already."""
     sizes = [
         along[int(a)].places * along[int(a)].phases if a.isdigit() else n
         for a, n in zip(spec.axes[2], result.shape, strict=True)
@@ -162,7 +162,7 @@ def _with_all_phases(
 
 
 def _reading(part: Program, behind: _Behind) -> Program:
-    """A part that reads a larger tensor at the same indices."""
+    """The part, reading the larger tensor at the same indices."""
     stored = behind.stored
     if stored is None or behind.result not in [t.name for t in part.inputs]:
         return part
@@ -177,7 +177,7 @@ def _reading(part: Program, behind: _Behind) -> Program:
 
 
 def _is_product(spec: Convolution, data: Tensor, taps: Tensor, part: Program) -> bool:
-    """Whether tensor cores multiply it in tiles that they fill."""
+    """Whether it is a matmul that fills tensor-core tiles."""
     is_rounded = data.dtype.is_half or (
         data.dtype == F32 and part.fp32_precision.rounds_convolutions
     )
@@ -186,13 +186,13 @@ def _is_product(spec: Convolution, data: Tensor, taps: Tensor, part: Program) ->
         and data.dtype == taps.dtype
         and spec.groups == 1
         and all(len(parts) <= 1 for axes in spec.axes for parts in axes)
-        and spec.extents(1, taps.shape).get("o", 1) >= _LEAST_RESULTS
+        and spec.extents(1, taps.shape).get("o", 1) >= LEAST_RESULTS
     )
 
 
 def _library_is_slow(spec: Convolution, taps: Tensor) -> bool:
-    """Whether a library has no kernel of tensor cores for it that is near the device's rate: it has
-    for images of many channels.
+    """Whether the library lacks a fast tensor-core kernel for it: it has one for images with many
+    channels.
     """
     sizes = spec.extents(1, taps.shape)
     few = min(sizes.get("c", 1), sizes.get("o", 1)) < _FEW_CHANNELS
@@ -210,7 +210,7 @@ class _Product:
     weight: Operand
 
     def inside(self, reader: Reader, taken: dict[str, None]) -> Program:
-        """The reader with the product in the place of the load of its result."""
+        """The reader, computing the matmul instead of loading its result."""
         loaded = reader.program.nodes[reader.place].access.index
         at = {a: e for a, e in zip(self.spec.axes[2], loaded, strict=True) if a}
         step = free_name("k", taken)

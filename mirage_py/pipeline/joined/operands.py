@@ -16,27 +16,29 @@ from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.predicates import TRUE, conjunction
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 
-# Channels of a place of the image are read in pieces of so many bytes, few of them in half of it.
+# Fewer results do not fill a tensor-core tile.
+LEAST_RESULTS = 16
+# Channels of a place are read in pieces of this many bytes, or of half as many if there are few.
 _PIECE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor in memory with the parts of its axes, as a convolution has them."""
+    """A tensor in memory, with the role of each axis in the convolution (n, c, o, 0, 1 ...)."""
 
     tensor: Tensor
     axes: tuple[str, ...]
 
 
 def free_name(name: str, taken: dict[str, None]) -> str:
-    """The name, with a number behind it where it is taken; from now on it is."""
+    """A name that is not taken yet, with a number appended if needed; it is marked as taken."""
     found = next(n for k in count() if (n := f"{name}{k or ''}") not in taken)
     taken[found] = None
     return found
 
 
 def whole_pieces(channels: int, element_bytes: int) -> int:
-    """Channels with zeros behind them, so that each place is read in whole pieces of memory."""
+    """The number of channels, rounded up so that a place is read in whole pieces of memory."""
     piece = _PIECE_BYTES // element_bytes
     if 2 * channels <= piece:
         piece //= 2
@@ -50,8 +52,8 @@ def image_of(
     parts: Sequence[Program],
     taken: dict[str, None],
 ) -> tuple[Operand, list[Program]]:
-    """The image with channels last, so many of them, and zeros around it; and the parts that copy
-    it so, none where it lies so already.
+    """The image with channels last, ``channels`` of them, and zeros around it; and the parts that
+    copy it into this layout, none if it has it already.
     """
     known = dict(zip(data.axes, data.tensor.shape, strict=True))
     order = ("n", *(str(n) for n in range(len(along))), "c")
@@ -90,7 +92,7 @@ def image_of(
 
 
 def _source(data: Operand, parts: Sequence[Program]) -> Operand:
-    """What an image is a mere copy of, if that is an input of the program; else itself."""
+    """The program input that an image is a plain copy of; else the image itself."""
     written = [p for p in parts if any(o.tensor == data.tensor for o in p.outputs)]
     if not written:
         return data
@@ -113,7 +115,7 @@ def packed(
     channels: int,
     taken: dict[str, None],
 ) -> tuple[Operand, Program]:
-    """The weight as a matrix in the order of the sum, for each phase of the results, and the part
+    """The weight as a matrix in the order of the loop, for each phase of the results, and the part
     that makes it.
     """
     known = dict(zip(taps.axes, taps.tensor.shape, strict=True))
@@ -121,7 +123,7 @@ def packed(
     extents = {"k": depth(along, channels), "o": known["o"]}
     extents |= {f"r{n}": axis.phases for n, axis in enumerate(along) if axis.phases > 1}
     behind = tuple(a for a in extents if a not in "ko")
-    # Tensor cores take TF32 with what is summed over in rows alone.
+    # wgmma takes TF32 operands only with K contiguous.
     axes = (*behind, "o", "k") if taps.tensor.dtype == F32 else ("k", *behind, "o")
     target = Tensor(name, tuple(extents[a] for a in axes), taps.tensor.dtype)
     builder = ProgramBuilder(f"{name}_copied")
@@ -142,7 +144,7 @@ def packed(
         reach = axis.extent * axis.dilation
         inside = conjunction(inside, ix.compare("ge", met, 0))
         inside = conjunction(inside, ix.compare("lt", met, reach))
-        # What is divided is not negative: languages differ there.
+        # Keep the dividend non-negative: languages differ on negative ones.
         met += -(-max(0, axis.turn * (axis.taps - 1) - axis.start) // reach) * reach
         if axis.dilation > 1:
             inside = conjunction(inside, ix.compare("eq", ix.mod(met, axis.dilation), 0))
@@ -156,17 +158,17 @@ def packed(
 
 
 def depth(along: Sequence[Axis], channels: int) -> int:
-    """Steps of the sum of one result."""
+    """K: the number of terms in the sum of one result."""
     return prod(a.taps for a in along) * channels
 
 
 def steps(name: str, along: Sequence[Axis], channels: int) -> dict[str, IndexExpr]:
-    """Taps of the window and channel of a step of the sum, the channel running fastest."""
+    """The tap along each axis and the channel of a step along K; the channel runs fastest."""
     return _digits(name, {**{str(n): a.taps for n, a in enumerate(along)}, "c": channels})
 
 
 def _digits(name: str, sizes: Mapping[str, int]) -> dict[str, IndexExpr]:
-    """A number as digits, the last running fastest; those of one value are 0."""
+    """A number as mixed-radix digits, the last running fastest; a digit of size 1 is 0."""
     found: dict[str, IndexExpr] = {}
     rest = prod(sizes.values())
     total = rest

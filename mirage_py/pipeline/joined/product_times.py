@@ -1,8 +1,8 @@
-"""Times of implicit matmuls: the cost model's, corrected by what 107 kernels took on an H200.
+"""Times of implicit matmuls: the cost model's, corrected by 107 kernels measured on an H200.
 
-The model is that of matmuls whose operands lie in rows. What it lacks of images in windows is in
-``benchmarks/results/h200-joined-by-hand.json``: steps of less than a line of memory, steps over
-several positions of a window, places of several samples, and the traffic of TF32 with the L2.
+The cost model assumes matmuls with row-major operands. The corrections for images in windows are
+fitted to ``benchmarks/results/h200-joined-by-hand.json``: loop steps shorter than a memory line,
+steps over several window positions, tiles over several samples, and the L2 traffic of TF32.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 _LINE_BYTES = 128
 _HALF_BYTES = 2
-# Powers of two. Of halves a step of half a line takes 1.2 times as long, one over two positions
-# 1.1 times, tiles of several samples 1.3 times.
+# Exponents of two. With half types a step of half a line takes 1.2 times as long, one over two
+# positions 1.1 times, a tile over several samples 1.3 times.
 _SHORT, _POSITIONS, _SAMPLES = 0.28, 0.15, 0.35
-# The side of a tile along places, where it is the longer one; and of more places than 256.
+# Tiles that are longer along places than along results; and tiles of more than 256 places.
 _UNEVEN, _TALL = 0.1, 0.7
-# Eight warps in the place of four, with the same tile.
+# Eight warps instead of four, with the same tile.
 _WARPS = 0.05
 _MOST_ROWS = 256
-# Bytes of operands of float32 that all blocks together read in a microsecond.
+# Bytes of float32 operands that all blocks together read in a microsecond.
 _L2_BYTES_PER_US = 5.6e6
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One step of a block: ``rows`` places, of several samples where these are ``apart``, and
-    ``columns`` results; ``steps`` of the sum, of which ``channels`` lie side by side in the image.
-    ``traffic_bytes`` are those that all blocks read.
+    """One loop step of a block: ``rows`` places (of several samples if ``apart``) by ``columns``
+    results by ``steps`` along K, of which ``channels`` are contiguous in the image.
+    ``traffic_bytes`` is what all blocks read.
     """
 
     element_bytes: int
@@ -46,7 +46,7 @@ class Tile:
     traffic_bytes: float
 
     def time_us(self, model_us: float) -> float:
-        """The time of a kernel that the cost model gives ``model_us``."""
+        """The corrected time of a kernel for which the cost model says ``model_us``."""
         power = _POSITIONS * log2(max(1.0, self.steps / self.channels))
         power += _UNEVEN * log2(max(1.0, self.rows / self.columns))
         power += _WARPS if self.warps > 4 else 0.0
@@ -60,7 +60,7 @@ class Tile:
 
 
 def by_times(instances: Sequence[Instance]) -> list[tuple[Instance, float]]:
-    """The plans with their corrected times, the fastest first."""
+    """The plans with their corrected times, fastest first."""
     found = []
     for instance in instances:
         tile = tile_of(instance)
@@ -70,7 +70,7 @@ def by_times(instances: Sequence[Instance]) -> list[tuple[Instance, float]]:
 
 
 def tile_of(instance: Instance) -> Tile | None:
-    """The tile of the matmul of an image and a weight; None where a plan has none."""
+    """The tile of a plan's implicit matmul; None if it has none."""
     ugraph = instance.plan.ugraph
     for block, options in zip(ugraph.kernels, instance.plan.options, strict=True):
         if not isinstance(block, BlockGraph):
@@ -85,7 +85,7 @@ def tile_of(instance: Instance) -> Tile | None:
 
 
 def _loaded(block: BlockGraph, number: int) -> Access | None:
-    """What an operand is loaded from."""
+    """The access that an operand is loaded by; None if it is computed."""
     node = block.nodes[number]
     while node.op not in ("load", "matmul") and len(node.args) == 1:
         node = block.nodes[node.args[0]]

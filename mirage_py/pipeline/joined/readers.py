@@ -1,4 +1,4 @@
-"""Parts that read what a convolution gives, and whether a kernel with it can be them."""
+"""Parts that read the result of a convolution, and whether they can compute it themselves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
 from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows, with_merged_run
 
-# Channels of the result that a block can hold where what reads it reduces over them.
+# Channels of the result that a block can hold if the reader reduces over them.
 _MOST_REDUCED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A part with the one place where it reads a result, and its dimensions of phases by axis."""
+    """A part, the number of its only load of the result, and its phase dimension for each axis."""
 
     program: Program
     place: int
@@ -32,8 +32,8 @@ class Reader:
 def prepared_reader(
     part: Program, name: str, spec: Convolution, along: Sequence[Axis]
 ) -> Reader | None:
-    """The part with its dimensions as a matmul has them; None where it cannot compute a result
-    ``name`` itself: once for each place, and a block has all that is reduced over.
+    """The part with dimensions that fit the matmul; None if it cannot compute the result ``name``
+    itself: it has to use each element once, and a block has to hold all that it reduces over.
     """
     phases = {n: fresh_dim(part, f"r{n}") for n, axis in enumerate(along) if axis.phases > 1}
     if phases:
@@ -48,7 +48,7 @@ def prepared_reader(
 
 
 def storing(result: Tensor, taken: dict[str, None]) -> tuple[Program, str]:
-    """A part that only writes a result, and the name by which it reads it."""
+    """A part that only stores a result, and the name of the tensor that it reads."""
     given = free_name(f"{result.name}_given", taken)
     builder = ProgramBuilder(f"{result.name}_stored")
     names = [f"a{n}" for n in range(len(result.shape))]
@@ -60,16 +60,16 @@ def storing(result: Tensor, taken: dict[str, None]) -> tuple[Program, str]:
 
 
 def _with_one_place(reader: Program, name: str, spec: Convolution) -> Program:
-    """The reader with the axes of an image as one dimension, where they are but positions."""
+    """The reader with the spatial axes merged into one dimension, if it allows that."""
     (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
     found = dict(zip(spec.axes[2], load.access.index, strict=True))
-    # The result has no axis where it has one place.
+    # The result lacks an axis along which it has one place.
     along = [found[str(n)] for n in range(spec.rank) if str(n) in found]
     merged = reader
     if along and all(e.is_dim for e in along):
         merged = with_merged_run(reader, [e.name for e in along])
     if merged == reader:
-        # Rows of one channel, not those of all channels: a matmul has channels along one side.
+        # Rows of one channel only: channels are the columns of the matmul.
         rows = with_merged_rows(reader)
         merged = rows if _only_load(rows, name, spec) is not None else reader
     return merged
@@ -82,8 +82,8 @@ def _with_phases(
     along: Sequence[Axis],
     phases: Mapping[int, str],
 ) -> Program | None:
-    """The reader with phases as dimensions; None where a dimension of it is not
-    all results along an axis, each place with all of its phases.
+    """The reader with phases as dimensions; None if one of its dimensions does not cover all
+    results along an axis, each place with all its phases.
     """
     (load,) = [x for x in reader.nodes if x.op == "load" and x.access.tensor == name][:1]
     found = dict(zip(spec.axes[2], load.access.index, strict=True))
