@@ -102,16 +102,18 @@ clean: ## remove what the other targets made
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.
 $(READY): pyproject.toml Makefile
-	@echo "setting up $(VENV) ($(if $(GPU),with an NVIDIA GPU,no NVIDIA GPU: $(TORCH_CPU)))"
+	@echo "setting up $(VENV), which takes minutes ($(if $(GPU),with an NVIDIA GPU,no NVIDIA GPU))"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifneq ($(GPU),)
 	@if site=$$($(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null); then \
 	  lib=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	  echo "import site; site.addsitedir('$$site')" > "$$lib/machine_torch.pth"; fi
 else
+	@echo "  $(TORCH_CPU), a CPU build if pip finds one"
 	@$(PIP) "$(TORCH_CPU)"
 	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) "$(TRITON_CPU)"
 endif
+	@echo "  mirage_py and its test tools"
 	@$(PIP) hatchling
 	@$(PIP) --no-build-isolation -e ".[test]"
 	@touch $@

@@ -7,9 +7,9 @@ contain it, and dead afterwards: few values are live at a time.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.windows.scalars import Element, Scalar, ScalarGraph
+from mirage_py.codegen.cuda.windows.scalars import Element, ScalarGraph
 from mirage_py.codegen.cuda.windows.vectors import Vector, vectors_of
 from mirage_py.ugraph.ir.program import Tensor
 
@@ -136,19 +136,7 @@ class _Scheduler:
                 values = tuple(
                     None if m is None else self.graph.stores[m][1] for m in vector.members
                 )
-                self.steps.append(
-                    Step(
-                        Vector(
-                            vector.tensor,
-                            vector.terms,
-                            vector.first,
-                            vector.width,
-                            vector.guard,
-                            values,
-                        ),
-                        is_store=True,
-                    )
-                )
+                self.steps.append(Step(replace(vector, members=values), is_store=True))
         for user in self.users[number]:
             scalar = self.scalars[user]
             self.missing[user] -= 1
@@ -159,8 +147,3 @@ class _Scheduler:
                 self.steps.append(Step(scalar=user))
             if not self.missing[user]:
                 self._ready(user)
-
-
-def is_folded(scalar: Scalar) -> bool:
-    """Whether it takes its parts one by one."""
-    return scalar.op in FOLDS

@@ -322,14 +322,14 @@ def _not_traced(error: BaseException, where: str) -> UnsupportedError:
         return UnsupportedError(
             f"what happens next depends on the values of a tensor{_quoted(line)}",
             where=str(line or where),
-            why="a kernel is made for every value that the tensors may have",
+            why="one kernel has to serve all values that the tensors may have",
             repair="choose with torch.where, or decide outside and pass a Python value",
         )
     return UnsupportedError(
         f"the function cannot be traced: {first}{_quoted(line)}",
         where=str(line or where),
-        why=f"torch.export raised {kind}; it runs the function on tensors without data",
-        repair="leave out what needs the data, or leave this part to torch, outside the function",
+        why=f"torch.export raised {kind}: it runs the function on tensors without data",
+        repair="avoid code that needs the data, or move it to torch code outside the function",
         code=Code.TORCH_RAISES,
     )
 
