@@ -118,8 +118,20 @@ def _aliased_placeholder(node: torch.fx.Node) -> torch.fx.Node | None:
     """The input whose memory a value may share, through views alone."""
     while node.op != "placeholder":
         row = HANDLERS.get(str(node.target))
-        shares = row.aliases if row is not None else "getitem" in str(node.target)
-        if not shares or not node.args or not isinstance(node.args[0], torch.fx.Node):
+        is_item = row is None and "getitem" in str(node.target)
+        if not (is_item or (row is not None and row.aliases)) or not node.args:
             return None
-        node = node.args[0]
+        source = node.args[0]
+        # Of many tensors at once, as in broadcast_tensors, each is a view of its own.
+        if is_item and isinstance(source, torch.fx.Node) and _aliases_each(source):
+            source = source.args[0][node.args[1]]  # type: ignore[index]
+        if not isinstance(source, torch.fx.Node):
+            return None
+        node = source
     return node
+
+
+def _aliases_each(node: torch.fx.Node) -> bool:
+    """Whether a value is a list of views, of the tensors of a list in their order."""
+    row = HANDLERS.get(str(node.target))
+    return row is not None and row.aliases and isinstance(node.args[0], list | tuple)

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
-from mirage_py.frontend.torch.capture.capture import Capture, View, capture
+from mirage_py.frontend.torch.capture.capture import Capture, View, capture, is_size
 from mirage_py.frontend.torch.found_writes import FoundWrites
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.guards.origins import Origin, find_origin
@@ -156,7 +156,8 @@ class TracedCall:
             return self._unpacked(call(), leaves)
 
     def _unpacked(self, returned: Any, leaves: Leaves) -> tuple[torch.Tensor, ...]:
-        pairs = zip(self.results, pytree.tree_leaves(returned), strict=True)
+        leaves_found = pytree.tree_leaves(returned, is_leaf=is_size)
+        pairs = zip(self.results, leaves_found, strict=True)
         first = {result: leaf for result, leaf in pairs if isinstance(result, int)}
         for write in self.written:
             if isinstance(write.value, int) and write.value not in first:

@@ -120,8 +120,10 @@ class _Flat(torch.nn.Module):
         # Any exception of the user's function, or of torch inside it.
         except Exception as error:
             raise _FunctionFailed from error
-        leaves, self._returned.structure = pytree.tree_flatten(result)
-        self._returned.leaves = pytree.tree_map_only(torch.Tensor, held.instead, leaves)
+        leaves, self._returned.structure = pytree.tree_flatten(result, is_leaf=is_size)
+        self._returned.leaves = [
+            held.instead(x) if isinstance(x, torch.Tensor) else x for x in leaves
+        ]
         self._returned.counted = tuple(statistics.counted.values())
         found = tuple(x for x in self._returned.leaves if isinstance(x, torch.Tensor))
         self._returned.same = [_first(tensors, is_, x) for x in found]
@@ -150,7 +152,12 @@ def capture(
                 program = _exported(call, tensors, returned, lifted, keep)
             except WritesToHeldError:
                 lifted = held
-                program = _exported(call, tensors, returned, lifted, keep)
+                try:
+                    program = _exported(call, tensors, returned, lifted, keep)
+                except WritesToHeldError:
+                    raise _writes_elsewhere(where) from None
+        except UnsupportedError:
+            raise
         except _FunctionFailed as failed:
             raise _not_traced(failed.__cause__ or failed, where) from failed.__cause__
         # Whatever torch finds wrong with the graph afterwards comes out here, as any exception.
@@ -176,6 +183,11 @@ def _exported(
     # A copy: torch takes the table apart while it works.
     functional: torch.export.ExportedProgram = program.run_decompositions({**_decompositions(keep)})
     return functional
+
+
+def is_size(value: object) -> bool:
+    """Whether it is the shape of a tensor, a leaf of results: torch unflattens a tuple of it."""
+    return isinstance(value, torch.Size)
 
 
 def _apart(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -303,6 +315,15 @@ def _result(
         where=str(source.of_node(node) or where),
         why="it is known for views of the whole tensor only",
         repair="return the view outside the function, or return .clone() of it",
+    )
+
+
+def _writes_elsewhere(where: str) -> UnsupportedError:
+    return UnsupportedError(
+        "the function writes to a tensor that is no argument, nor found in what it holds",
+        where=where,
+        why="a write is repeated by each call, which has to find what it writes to",
+        repair="pass the tensor as an argument, or hold it in a module, a closure or a global",
     )
 
 

@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 _IN_PLACE = ("__setitem__", *(f"__{name}__" for name in dir(operator) if name[:1] == "i"))
+
+# An assignment to x.data: x has another memory afterwards, which no graph knows of.
+_REPLACES = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 class WritesToHeldError(BaseException):
@@ -43,6 +47,8 @@ class HeldTensors(TorchFunctionMode):
         """Every operator, with the inputs of the trace."""
         del types
         kwargs = kwargs or {}
+        if func == _REPLACES:
+            raise NotImplementedError("it gives a tensor another memory")
         if self._instead:
             args, kwargs = pytree.tree_map_only(torch.Tensor, self.instead, (args, kwargs))
             result = func(*args, **kwargs)
@@ -57,6 +63,9 @@ class HeldTensors(TorchFunctionMode):
 
 
 def _is_real(value: Any) -> bool:
+    # What vmap and grad wrap is the trace's own, whatever it is wrapped in.
+    while isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
+        value = get_unwrapped(value)
     return isinstance(value, torch.Tensor) and not isinstance(
         value,
         torch._subclasses.FakeTensor,  # noqa: SLF001

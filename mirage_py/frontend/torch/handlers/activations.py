@@ -140,9 +140,9 @@ def acosh(t: Lowering, x: NamedArray) -> NamedArray:
 
 @handles("atanh.default")
 def atanh(t: Lowering, x: NamedArray) -> NamedArray:
-    """log((1 + x) / (1 - x)) / 2, by log(1 + y)."""
-    ratio = t.apply("div", t.apply("mul", x, 2.0), t.apply("sub", 1.0, x))
-    return t.apply("mul", t.apply("log1p", ratio), 0.5)
+    """(log(1 + x) - log(1 - x)) / 2: a quotient of both, rounded to 16 bits, is far off near -1."""
+    above, below = t.apply("log1p", x), t.apply("log1p", t.apply("neg", x))
+    return t.apply("mul", t.apply("sub", above, below), 0.5)
 
 
 @handles("asin.default")

@@ -10,9 +10,10 @@ import torch
 
 from mirage_py.frontend.torch.handlers.arithmetic import scaled
 from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.handlers.shapes import agreeing
 from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, Lowering
 from mirage_py.ugraph.building import views
-from mirage_py.ugraph.building.named_array import NamedArray, flat_index, reindex
+from mirage_py.ugraph.building.named_array import NamedArray, reindex
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import dtype
 
@@ -39,14 +40,38 @@ def linear(
     return result if bias is None else t.apply("add", result, bias)
 
 
-@handles("addmm.default", "baddbmm.default")
+@handles("addmm.default", "baddbmm.default", "addmv.default")
 def addmm(
     t: Lowering, add: NamedArray, x: NamedArray, y: NamedArray, beta: float = 1, alpha: float = 1
 ) -> NamedArray:
-    """beta * add + alpha * (x @ y)."""
-    product = scaled(t, matmul(t, x, y), alpha)
+    """beta * add + alpha * (x @ y); of whole numbers by what is whole of both factors."""
+    return _added(t, add, matmul(t, x, y), beta, alpha)
+
+
+@handles("addbmm.default")
+def addbmm(
+    t: Lowering, add: NamedArray, x: NamedArray, y: NamedArray, beta: float = 1, alpha: float = 1
+) -> NamedArray:
+    """beta * add + alpha * (the sum of x[i] @ y[i])."""
+    return _added(t, add, contract(t, ["dac", "dcb"], "ab", [x, y]), beta, alpha)
+
+
+@handles("addr.default")
+def addr(
+    t: Lowering, add: NamedArray, x: NamedArray, y: NamedArray, beta: float = 1, alpha: float = 1
+) -> NamedArray:
+    """beta * add + alpha * (each of x times each of y)."""
+    return _added(t, add, contract(t, ["a", "b"], "ab", [x, y]), beta, alpha)
+
+
+def _added(
+    t: Lowering, add: NamedArray, product: NamedArray, beta: float, alpha: float
+) -> NamedArray:
+    if not t.result_dtype().is_floating_point:
+        beta, alpha = int(beta), int(alpha)
+    total = scaled(t, product, alpha)
     # With beta = 0 torch does not read `add` at all.
-    return t.array(product) if beta == 0 else t.apply("add", scaled(t, add, beta), product)
+    return t.array(total) if beta == 0 else t.apply("add", scaled(t, add, beta), total)
 
 
 @handles("_scaled_mm.default")
@@ -198,18 +223,11 @@ def _over_labels(t: Lowering, term: str, array: NamedArray, labels: Sequence[str
         while letters.count(label) > 1:
             # A label twice in one operand reads its diagonal.
             second = len(letters) - 1 - letters[::-1].index(label)
-            array = _diagonal(t, array, letters.index(label), second)
+            array = agreeing(t, array, letters.index(label), second)
             del letters[second]
     order = sorted(range(len(letters)), key=lambda i: labels.index(letters[i]))
     axes = {letters[i]: array.axes[i] for i in order}
     return NamedArray(array.node, tuple(axes.get(label, ()) for label in labels))
-
-
-def _diagonal(t: Lowering, array: NamedArray, first: int, second: int) -> NamedArray:
-    """The elements whose positions along two axes agree; the second axis goes."""
-    along = flat_index(t.builder, array.axes[first])
-    node = reindex(t.builder, array, {second: along})
-    return NamedArray(node, (*array.axes[:second], *array.axes[second + 1 :]))
 
 
 def _is_batched(x: NamedArray, y: NamedArray) -> bool:

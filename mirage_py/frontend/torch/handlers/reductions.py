@@ -135,6 +135,30 @@ def var(
     )
 
 
+@handles("var_mean.correction")
+def var_mean(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    keepdim: bool = False,
+    correction: float | None = None,
+) -> tuple[NamedArray, NamedArray]:
+    """The variance and the mean."""
+    return var(t, x, dim, True, keepdim, correction), mean(t, x, dim, keepdim)
+
+
+@handles("std_mean.correction")
+def std_mean(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    keepdim: bool = False,
+    correction: float | None = None,
+) -> tuple[NamedArray, NamedArray]:
+    """The square root of the variance, and the mean."""
+    return std(t, x, dim, True, keepdim, correction), mean(t, x, dim, keepdim)
+
+
 @handles("std.default", "std.dim", "std.correction")
 def std(
     t: Lowering,

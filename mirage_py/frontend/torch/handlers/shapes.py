@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.named_array import flat_index, reindex
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.building.windows import Window, windows
 
@@ -105,6 +106,29 @@ def narrow(t: Lowering, x: NamedArray, dim: int, start: int, length: int) -> Nam
 def select(t: Lowering, x: NamedArray, dim: int, index: int) -> NamedArray:
     """One position of an axis, without the axis."""
     return views.select(t.builder, x, dim, index)
+
+
+@handles("diagonal.default", aliases=True)
+def diagonal(
+    t: Lowering, x: NamedArray, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> NamedArray:
+    """The elements whose positions along two axes are ``offset`` apart, along a last axis."""
+    first, second = dim1 % len(x.axes), dim2 % len(x.axes)
+    starts = {first: max(0, -offset), second: max(0, offset)}
+    length = min(t.shape(x)[dim] - start for dim, start in starts.items())
+    for dim, start in starts.items():
+        x = views.slice_axis(t.builder, x, dim, start, start + length)
+    x = agreeing(t, x, first, second)
+    place = first - (second < first)
+    order = [*(n for n in range(len(x.axes)) if n != place), place]
+    return views.transpose(t.builder, x, order)
+
+
+def agreeing(t: Lowering, x: NamedArray, first: int, second: int) -> NamedArray:
+    """The elements whose positions along two axes agree; the second axis goes."""
+    along = flat_index(t.builder, x.axes[first])
+    node = reindex(t.builder, x, {second: along})
+    return NamedArray(node, (*x.axes[:second], *x.axes[second + 1 :]))
 
 
 @handles("unbind.int", aliases=True)

@@ -115,3 +115,12 @@ def test_an_operand_of_a_matmul_is_not_rounded_twice():
     assert casts(scaled, torch.bfloat16) == ["bf16"]
     assert casts(mixed, torch.float32) == ["f16"]
     assert casts(mixed, torch.bfloat16) == ["f16"]
+
+
+@pytest.mark.parametrize("factors", [{}, {"beta": 0.5, "alpha": 2}, {"beta": 0}])
+def test_sums_with_products(agrees, factors):
+    m, v, w = torch.randn(4, 3), torch.randn(3), torch.randn(4)
+    agrees(lambda a, x, y: torch.addmv(a, x, y, **factors), w, m, v)
+    agrees(lambda a, x, y: torch.addr(a, x, y, **factors), m, w, v)
+    batch = torch.randn(2, 4, 5), torch.randn(2, 5, 3)
+    agrees(lambda a, x, y: torch.addbmm(a, x, y, **factors), m, *batch)

@@ -92,3 +92,11 @@ def test_logsumexp_survives_large_logits(agrees):
 def test_a_cast_that_loses_digits_stays(agrees):
     traced = agrees(lambda a: a.sum(-1, dtype=torch.float16), torch.randn(3, 9), single=True)
     assert [n.attr.name for n in traced.program.nodes if n.op == "cast"] == ["f16"]
+
+
+@pytest.mark.parametrize("function", [torch.var_mean, torch.std_mean])
+def test_spread_and_mean_at_once(agrees, function):
+    x = torch.randn(3, 5, 4)
+    agrees(function, x)
+    agrees(lambda x: function(x, 1, keepdim=True), x)
+    agrees(lambda x: function(x, (0, 2), correction=0), x)

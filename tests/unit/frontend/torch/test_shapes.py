@@ -153,3 +153,15 @@ def test_patches(agrees):
     image = torch.randn(2, 3, 8, 8)
     agrees(lambda x: x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(2, -1, 48) @ x.reshape(2, 48, 4),
            image)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [(0, 0, 1), (2, 0, 1), (-1, 1, 0), (1, -1, 0), (-3, 0, -1)])
+@pytest.mark.parametrize("shape", [(4, 6), (4, 5, 3), (5, 1, 4)])
+def test_diagonals(agrees, place, shape):
+    x = torch.randn(shape)
+    if x.diagonal(*place).numel():
+        agrees(lambda x: torch.diagonal(x, *place) * 2, x)
+
+
+def test_the_trace_of_a_matrix(agrees):
+    agrees(lambda x: x.diagonal(dim1=-2, dim2=-1).sum(-1), torch.randn(3, 4, 4))
