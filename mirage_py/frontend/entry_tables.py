@@ -23,6 +23,7 @@ from mirage_py.frontend.entries import Entry, is_current
 from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.sized_calls import SizedGroup
 from mirage_py.frontend.torch.guards.call_key import Call, call_key
+from mirage_py.frontend.torch.guards.changing_numbers import ChangingNumbers, key_without_numbers
 from mirage_py.reasons import Served, Server
 from mirage_py.shapes.dispatch import Row
 from mirage_py.shapes.policy import STATIC
@@ -65,6 +66,7 @@ class EntryTables:
         self._entries: dict[Hashable, Entry] = {}
         # Entries that held in another state of what the function reads: a flag may be set back.
         self._past: dict[Hashable, list[Entry]] = {}
+        self._numbers = ChangingNumbers()
         self._groups: dict[Hashable, SizedGroup[Entry]] = {}
         self._rows: dict[Hashable, Row[Entry]] = {}
         self._lock = threading.RLock()
@@ -97,6 +99,9 @@ class EntryTables:
                 return self._refused_in_graph(call, key)
             if len(self._past.get(key, ())) >= _MOST_STATES:
                 return Found(key, self.refused(call, key, refused_calls.unsteady()))
+            others = key_without_numbers(call)
+            if self._numbers.are_many((self._mode(), others) if others is not None else None):
+                return self._of_any_numbers(call, others)
             return Found(key, self._prepared(call, key))
 
     def refused(
@@ -168,14 +173,26 @@ class EntryTables:
         except UnsupportedError as error:
             return self.refused(call, key, error)
         self._preparation.ensure_optimizers(sized=False)
+        others = key_without_numbers(call)
+        program: Hashable = key
         try:
             entry = self._preparation.exactly(call)
+            if entry.traced is not None:
+                program = entry.traced.program
         # A function that works must go on working, whatever goes wrong in making it faster.
         except Exception as error:  # noqa: BLE001
             return self.refused(call, key, error, in_parts=True)
+        finally:
+            self._numbers.add((self._mode(), others) if others is not None else None, program)
         self._entries[key] = entry
         log.info("%s%s", self._name, entry)
         return entry
+
+    def _of_any_numbers(self, call: Call, others: Hashable) -> Found:
+        """What serves calls whatever their numbers are: torch.compile, or the function itself."""
+        key = ("any numbers", self._mode(), others)
+        error = refused_calls.changing_numbers()
+        return Found(key, self.refused(call, key, error, in_parts=True, is_sized=True))
 
     def _refused_in_graph(self, call: Call, key: Hashable) -> Found:
         """Only this time: under a key of its own, so that a later call prepares it."""

@@ -40,6 +40,15 @@ def unsteady() -> UnsupportedError:
     )
 
 
+def changing_numbers() -> UnsupportedError:
+    """A number among the arguments is another in every call."""
+    return UnsupportedError(
+        "numbers among the arguments keep changing",
+        why="a number is part of a kernel: each needs its own",
+        repair="pass what changes as a tensor argument",
+    )
+
+
 def unhashable(error: TypeError) -> UnsupportedError:
     """An argument has no hash."""
     return UnsupportedError(

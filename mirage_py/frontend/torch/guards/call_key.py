@@ -138,6 +138,8 @@ def _leaf_key(leaf: Any) -> Hashable:
     # 1, 1.0 and True are equal in Python and different in a program, and so are objects: what a
     # trace holds to is the state of one of them.
     which = sign(leaf) if is_plain(leaf) else id(leaf)
+    if type(leaf) is slice:  # before Python 3.12 it has no hash
+        return slice, *map(_leaf_key, (leaf.start, leaf.stop, leaf.step))
     return type(leaf), leaf, which, isinstance(leaf, torch.nn.Module) and leaf.training
 
 
