@@ -294,7 +294,7 @@ class Result(Displayed):
         return plan_text(self.program, self.plan)
 
     def explain(self) -> str:
-        """What won, the evidence for it, and how to have it again."""
+        """What won, the evidence for it, and how to reproduce it."""
         from mirage_py.runtime.store.plan_text import explanation
 
         return "\n".join(

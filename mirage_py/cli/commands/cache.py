@@ -21,8 +21,8 @@ _JSON = click.option("--json", is_flag=True, help="Print one JSON document inste
 def cache() -> None:
     """List, show, prune, export and import cached results.
 
-    They are what a function under `mirage_py.superoptimize` looks up before it searches.
-    MIRAGE_PY_CACHE_DIR says where they lie.
+    Functions decorated with `mirage_py.superoptimize` look here before they search.
+    MIRAGE_PY_CACHE_DIR sets the folder.
     """
 
 
@@ -45,12 +45,12 @@ def ls(screen: Screen, json: bool) -> None:
     screen.out(total(rows, store.root))
 
 
-@cache.command(short_help="Say what one entry holds.")
+@cache.command(short_help="Print one entry.")
 @click.argument("key", metavar="KEY")
 @_JSON
 @click.pass_obj
 def show(screen: Screen, key: str, json: bool) -> None:
-    """Say what one entry holds. KEY is one of `cache ls`, or how it begins."""
+    """Print one entry. KEY is a key of `cache ls`, or the beginning of one."""
     from mirage_py.cli.commands.cache_entries import cached, facts, find
     from mirage_py.runtime.store.cache import ResultCache
 
@@ -133,13 +133,13 @@ def export_(screen: Screen, destination: Path, keys: tuple[str, ...], json: bool
         screen.message(f"{count_text(damaged, 'entry is', 'entries are')} damaged and left out")
 
 
-@cache.command("import", short_help="Take in entries that were exported.")
+@cache.command("import", short_help="Import exported entries.")
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE.tar.gz")
 @click.option("--no-verify", is_flag=True, help="Verify each when it is first used, not now.")
 @_JSON
 @click.pass_obj
 def import_(screen: Screen, source: Path, no_verify: bool, json: bool) -> int:
-    """Take in entries that were exported. Nothing of them is executed.
+    """Import exported entries. None of their code is executed.
 
     Each has to be whole and unaltered. Its µGraph is tested over finite fields, its derivation
     replayed, its kernels run on the CPU, and its report made anew: times that were measured

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "inputs",
     multiple=True,
     metavar="NAME=dtype[d0,d1,...]",
-    help="Argument of the function; once for each.",
+    help="An argument of the function; repeat for each.",
 )
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
@@ -68,10 +68,10 @@ def explain(
 ) -> None:
     """Say why a result is equal, how it was found and what was rejected.
 
-    Of an artifact: what its kernels do, the evidence that they are right, the search from the first
-    candidate to the winner, and what came next. Of a spec or module.py:function: the same search,
-    without measuring, and what would have to change where it finds nothing. Of a µGraph: what its
-    kernels do. With --why-not: why the result is no other kernel, and what would have to change.
+    For an artifact: what its kernels do, the evidence that they are right, the search from the
+    first candidate to the winner, and the runners-up. For a spec or module.py:function: the same
+    search, without measuring, and what would have to change if it finds nothing. For a µGraph: what
+    its kernels do. With --why-not: why another kernel did not win, and what would have to change.
 
     \b
     mirage-py explain softmax.mirage

@@ -31,12 +31,12 @@ DIFFERENT = 4
     type=click.Choice(["auto", "full"]),
     default="auto",
     show_default=True,
-    help="Bounds of the search; full measures operators where there is a GPU.",
+    help="Bounds of the search; full measures operators if there is a GPU.",
 )
 @click.option(
     "--freeze/--no-freeze",
     default=None,
-    help="Weights are constant.  [default: of ONNX files, yes]",
+    help="Treat weights as constant.  [default: yes for ONNX files]",
 )
 @click.option(
     "--budget", type=Seconds(), metavar="SECONDS", help="Time of the search and its checks."
@@ -49,7 +49,7 @@ DIFFERENT = 4
     "inputs",
     multiple=True,
     metavar="NAME=dtype[d0,d1,...]",
-    help="Argument of the function; once for each.",
+    help="An argument of the function; repeat for each.",
 )
 @click.option(
     "-o",

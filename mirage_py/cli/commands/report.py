@@ -18,11 +18,11 @@ from mirage_py.cli.shell.screen import Screen
     metavar="FILE",
     help="The report.  [default: ./NAME.html]",
 )
-@click.option("--only", metavar="NAME", default="", help="Of a benchmark file these rows alone.")
-@click.option("--pack", is_flag=True, help="Write a JSON file that a report can be made of.")
+@click.option("--only", metavar="NAME", default="", help="Only these rows of a benchmark file.")
+@click.option("--pack", is_flag=True, help="Write a JSON file to make a report from later.")
 @click.pass_obj
 def report(screen: Screen, subject: Path, output: Path | None, only: str, pack: bool) -> int:
-    """Write a result as one HTML file: evidence, pictures, code, and how to have it again.
+    """Write a result as one HTML file: evidence, pictures, code, and how to reproduce it.
 
     ARTIFACT is a folder that `superoptimize -o` wrote, a packed artifact, or a result file of the
     benchmarks. The file loads nothing, opens from disk, and needs no GPU to be made.

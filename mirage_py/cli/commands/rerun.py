@@ -32,16 +32,16 @@ _MOST_LINES = 40
     help="Without a GPU: begin no other set of inputs after this time.",
 )
 @click.option(
-    "--trust", is_flag=True, help="Execute kernels of an artifact that was not made here."
+    "--trust", is_flag=True, help="Run kernels of an artifact that was not made on this machine."
 )
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj
 def rerun(screen: Screen, folder: str, seed: int, budget: float, trust: bool, json: bool) -> int:
     """Check and time an artifact again whose kernels were edited on disk.
 
-    The files of kernels/ run as they lie there, Triton files by their own launch(). They are
+    The files in kernels/ run as they are on disk, Triton files through their own launch(). They are
     compared with float64 at the sizes of the artifact: on the GPU, where they are timed beside the
-    kernels as they were, or without one on the CPU. Exits with 4 where they are wrong.
+    original kernels, or else on the CPU. Exits with 4 if they are wrong.
 
     \b
     mirage-py rerun softmax.mirage

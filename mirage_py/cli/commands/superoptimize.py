@@ -39,20 +39,20 @@ INTERRUPTED = 130
     type=click.Choice(["auto", "triton", "cuda"]),
     default="auto",
     show_default=True,
-    help="What the kernels are written in.",
+    help="Language of the kernels.",
 )
 @click.option(
     "--effort",
     type=click.Choice(["none", "quick", "full"]),
     default="quick",
     show_default=True,
-    help="How many candidates are compared; none measures nothing.",
+    help="How many candidates are compared; with none, nothing is measured.",
 )
 @click.option(
     "--budget",
     type=Seconds(),
     metavar="SECONDS",
-    help="Stop after this time, with the best so far.",
+    help="Stop after this time and keep the best result so far.",
 )
 @click.option(
     "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
@@ -60,14 +60,14 @@ INTERRUPTED = 130
 @click.option(
     "--fp32-precision",
     type=click.Choice(["ieee", "tf32"]),
-    help="How exact matmuls of f32 are.  [default: torch's setting; of a math spec, ieee]",
+    help="Precision of f32 matmuls.  [default: torch's setting; of a math spec, ieee]",
 )
 @click.option(
     "--invariant",
     "rows",
     multiple=True,
     metavar="DIM",
-    help="Compute each row along DIM alike, bit by bit, however many there are.",
+    help="Make each row along DIM bitwise independent of the number of rows; repeatable.",
 )
 @click.option(
     "-o",
@@ -80,7 +80,7 @@ INTERRUPTED = 130
     "--journal",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Keep what the search has done here, and go on from it.",
+    help="Save the state of the search here, and resume from it.",
 )
 @click.option(
     "--limit",
@@ -93,29 +93,29 @@ INTERRUPTED = 130
     "--trace-stages",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write each stage here, as a page with what it changed; searches anew.",
+    help="Write a page for each stage here, showing what it changed; ignores the cache.",
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a report too, as one HTML file; of a refused program as well.",
+    help="Also write a report, as one HTML file; refused programs get one too.",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     default="",
-    help="Search and compile on the farm of this scheduler, and measure there without a GPU here.",
+    help="Search and compile on the farm of this scheduler; measure there if there is no GPU here.",
 )
-@click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
+@click.option("--no-cache", is_flag=True, help="Search even if the result is cached.")
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
+@click.option("--require-speedup", is_flag=True, help="Exit with 3 unless the result is faster.")
 @click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=dtype[d0,d1,...]",
-    help="Argument of the function; once for each.",
+    help="An argument of the function; repeat for each.",
 )
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."

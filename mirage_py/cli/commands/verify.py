@@ -43,11 +43,11 @@ def verify(screen: Screen, a: str, b: str, trials: int, seed: int, code: bool, j
     A and B: a math spec (*.math), module.py:function, a µGraph (*.ug.json, or its text form), or an
     artifact folder. Inputs are matched by name, outputs by name or else by position.
 
-    A µGraph is also proved equal to its program by the laws, if they reach that far; the derivation
-    that an artifact holds is replayed, step by step.
+    A µGraph is also proved equal to its program if the algebraic laws suffice. The derivation in an
+    artifact is replayed step by step.
 
-    Exits with 0 if they are equal, with 4 if they differ, a stored derivation does not hold, or the
-    code of a kernel has a fault.
+    Exits with 0 if they are equal, and with 4 if they differ, a stored derivation does not hold, or
+    the code of a kernel has a fault.
 
     \b
     mirage-py verify examples/softmax.math softmax.mirage

@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="mirage-py", message="%(prog)s %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Say more: stages, dropped candidates, traces.")
+@click.option("-v", "--verbose", is_flag=True, help="Print stages, dropped candidates, tracebacks.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option(
     "--color",
