@@ -78,11 +78,11 @@ def why_failed(error: Exception) -> Reason:
 
 
 class MirageWarning(UserWarning):
-    """Why something is not as asked: another function serves a call, a cache is not used."""
+    """Something was not done as asked: another function serves a call, a cache is not used."""
 
 
 class InputError(MirageError):
-    """The user's input is at fault."""
+    """Bad input from the user."""
 
     exit_code = 2
 
@@ -145,7 +145,7 @@ class VerificationError(MirageError):
 
 
 class UnsupportedError(MirageError):
-    """A form outside what the project handles."""
+    """An operator or construct that is not supported."""
 
     exit_code = 5
 
@@ -167,7 +167,7 @@ class CompileError(MirageError):
 
 
 class LostGpuError(MirageError):
-    """What was ``launched`` has broken this process's GPU context: nothing runs there any more."""
+    """The kernel ``launched`` has broken this process's GPU context: nothing can run there now."""
 
     exit_code = 6
 

@@ -188,11 +188,11 @@ class Candidate:
 class Result(Displayed):
     """The best plan found and everything known about it.
 
-    ``plan`` is None when no generated kernel beats what the user had: then the original program is
-    the answer, and ``best`` is its timing; ``why_not`` says why, and ``original`` which of its
-    baselines serves. ``interrupted`` by Ctrl-C: then it is the best so far.
-    ``cached``: it was found before, and nothing was searched or timed for it now. ``link`` is the
-    plan for a chain of kernels, where one was asked for.
+    ``plan`` is None if no generated kernel beats the baselines: then the original program is
+    the answer, ``best`` is its timing, ``why_not`` says why, and ``original`` which
+    baseline serves. ``interrupted``: Ctrl-C ended the search, and this is the best so far.
+    ``cached``: the result was in the cache, and nothing was searched or timed now. ``link`` is the
+    plan for a chain of kernels, if one was asked for.
     """
 
     program: Program
@@ -260,9 +260,9 @@ class Result(Displayed):
         return Artifact(self.program, self.plan, self.document()).runner()
 
     def save(self, folder: Path | str) -> Result:
-        """Write the artifact folder, which ``mirage_py.load`` takes; the result that knows where.
+        """Write an artifact folder for ``mirage_py.load``; return the result with its folder set.
 
-        Raises FormatError when something else stands there.
+        Raises FormatError if the folder holds something else.
         """
         from mirage_py.runtime.store.saved import save_artifact
 
@@ -271,17 +271,17 @@ class Result(Displayed):
         return saved
 
     def report(self, path: Path | str) -> Path:
-        """Write a report as one HTML file that needs nothing else; its path."""
+        """Write a report as one self-contained HTML file; return its path."""
         from mirage_py.report.write import write_report
         from mirage_py.runtime.store.artifact import Artifact
 
         return write_report(Artifact(self.program, self.plan, self.document()), path)
 
     def plan_text(self) -> str:
-        """One line that gives the same plan again without a search: ``mirage_py.kernel_from``, or
-        ``superoptimize(plan=...)``.
+        """The plan as one line of text, for ``mirage_py.kernel_from`` or
+        ``superoptimize(plan=...)``, which need no search then.
 
-        Raises InputError where the original program is the answer.
+        Raises InputError if the original program is the answer.
         """
         from mirage_py.runtime.store.plan_text import plan_text
 
@@ -294,7 +294,7 @@ class Result(Displayed):
         return plan_text(self.program, self.plan)
 
     def explain(self) -> str:
-        """What won, the evidence for it, and how to reproduce it."""
+        """The winner, the evidence for it, and how to reproduce it."""
         from mirage_py.runtime.store.plan_text import explanation
 
         return "\n".join(

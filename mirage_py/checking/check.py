@@ -26,20 +26,20 @@ def check(
 ) -> CheckReport:
     """Check that ``kernel`` computes what ``reference`` does, on inputs like the examples.
 
-    ``reference`` is a torch function, the text of a math spec, or a Program; ``kernel`` whatever is
-    called as it is: a function that launches Triton or CUDA, an operator of torch, a compiled
+    ``reference`` is a torch function, the text of a math spec, or a Program. ``kernel`` is any
+    callable: a function that launches Triton or CUDA, a torch operator, a compiled
     module. With a spec or a Program it takes the program's inputs in order, and there are no
     examples.
 
-    The kernel is run on random and adversarial inputs, on the device of the examples, and its
-    results are compared with float64 within what rounding explains on these very inputs, beside
-    what the reference itself gives in eager PyTorch. Where the kernel can be traced too, or is a
+    The kernel runs on random and adversarial inputs, on the device of the examples. Its
+    results are compared with float64, within what rounding explains on these inputs, and with
+    the results of the reference in eager PyTorch. If the kernel can be traced too, or is a
     spec or a Program, both are compared over finite fields, where equality is exact, and a proof by
-    the laws is looked for. ``thorough`` compares ten times as many elements of large outputs.
+    algebraic laws is attempted. ``thorough`` compares ten times as many elements of large outputs.
 
-    The report prints what was found, and what was not looked at; ``report.passed`` is the verdict,
-    ``report.require()`` raises VerificationError. Raises InputError and UnsupportedError where the
-    reference is no program. What the kernel raises is in the report.
+    The report says what was found and what was not checked. ``report.passed`` is the verdict;
+    ``report.require()`` raises VerificationError. Raises InputError or UnsupportedError if the
+    reference is no program. Errors raised by the kernel are in the report.
     """
     check_type("seed", seed, (int,))
     if not (callable(kernel) or isinstance(kernel, Program | str)):

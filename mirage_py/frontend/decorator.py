@@ -69,23 +69,22 @@ def superoptimize(
     """Make a torch function call the fastest kernels that can be found for it.
 
     Use it as ``@superoptimize`` or ``@superoptimize(effort="full")``. ``budget`` limits the search
-    of a signature, in seconds. Where no kernel is faster than the function by torch.compile, that
-    serves, or the function itself where this is the fastest: all are timed, but with effort
-    ``none``. With ``strict`` an error is raised where otherwise the function
-    itself would run with a warning.
+    of a signature, in seconds. Kernels, torch.compile of the function and the function itself are
+    timed (except with effort ``none``), and the fastest serves. With ``strict``, an error is raised
+    where otherwise the function itself would run with a warning.
 
-    ``shapes`` is what dimensions get whose size changes from call to call: ``static`` (a kernel for
-    each size), ``bucketed`` (one for each bucket of sizes, whose upper ends ``edges`` may name), or
-    ``symbolic`` (one for all). They are those that ``dynamic`` names, as in
-    ``{"x": {0: "tokens"}}``, and those that ``torch._dynamo.mark_dynamic`` marks; unless
-    ``shapes`` says otherwise they are bucketed. See docs/how-to/dynamic_shapes.md.
+    ``shapes`` sets how dimensions with changing sizes are served: ``static`` (a kernel for
+    each size), ``bucketed`` (one for each bucket of sizes, whose upper ends ``edges`` may set), or
+    ``symbolic`` (one for all). These dimensions are named by ``dynamic``, as in
+    ``{"x": {0: "tokens"}}``, or marked by ``torch._dynamo.mark_dynamic``; the default for them is
+    ``bucketed``. See docs/how-to/dynamic_shapes.md.
 
-    ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
-    program are served by it without a search.
+    ``plan`` is a saved artifact, or the plan text that ``explain`` prints: it serves calls with
+    its program without a search.
 
     With ``invariant`` the bits of each row are the same however many rows a call has: one kernel
-    serves all numbers, and an error is raised where none can. Rows are the axes that ``dynamic``
-    names or marks, or else the first axis of the first tensor. See docs/how-to/invariant_rows.md.
+    serves all numbers of rows, and an error is raised if none can. Rows are the dynamic axes, or
+    else the first axis of the first tensor. See docs/how-to/invariant_rows.md.
 
     Raises InputError for an unknown option.
     """

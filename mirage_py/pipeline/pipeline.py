@@ -122,20 +122,21 @@ def optimize(
 ) -> Result:
     """The fastest verified kernels for a program.
 
-    With a GPU the top candidates and the baselines are measured and the fastest wins; without one
-    the cost model ranks and the best is run on the CPU at a reduced size. Candidates are of the
-    ``backend``, or of both, ``auto``, where CUDA kernels can be compiled.
-    ``baselines`` are torch functions of the program's inputs; by default the program itself in
-    eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (11 s
-    or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
-    so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
-    search that was cut off goes on from its ``journal``, a file. Matmuls of float32 are as exact as
-    ``fp32_precision`` says, ``ieee`` or ``tf32``; by default as the program says, which a function
-    that was traced has from torch's setting. Along the dimensions ``invariant`` each row is
-    computed alike, bit by bit, however many there are; the plan takes any number of them.
+    With a GPU, the top candidates and the baselines are measured and the fastest wins. Without one,
+    the cost model ranks candidates and the best is run on the CPU at a reduced size.
 
-    Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
+    ``backend``: candidates are written in it; ``auto`` means both, if CUDA kernels can be compiled.
+    ``baselines``: torch functions of the program's inputs; by default the program itself in
+    eager PyTorch. ``budget``: seconds, of which every stage gets a share; work not done by then is
+    skipped, and the result is the best of the rest. Without a budget, measuring on a GPU has that
+    of its effort (11 s or 280 s, for each part of a program that is cut); ``math.inf`` removes it.
+    ``should_stop``: when it returns true (Ctrl-C), nothing more is begun, and the result is the
+    best so far. ``journal``: a file from which an interrupted search resumes. ``fp32_precision``:
+    ``ieee`` or ``tf32`` for float32 matmuls; by default the program's own, which for a traced
+    function is torch's setting. ``invariant``: dimensions along which each row is bitwise
+    independent of the number of rows; the plan takes any number of them.
+
+    Raises UnsupportedError for a program with float64 tensors, and CompileError if a GPU is
     to measure CUDA kernels and nothing compiles them.
     """
     request = Request(

@@ -54,8 +54,9 @@ _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.02, to
 
 @dataclass(frozen=True)
 class OptimizedGraph:
-    """``module`` takes the arguments of the program. ``verdict`` says who decided, and what was
-    found; ``float_error`` is the largest difference on the example inputs, of the largest element.
+    """A rewritten graph: ``module`` takes the arguments of the program. ``verdict`` says what
+    decided and what was found; ``float_error`` is the largest difference on the example inputs,
+    relative to the largest element.
     """
 
     module: torch.nn.Module
@@ -65,7 +66,7 @@ class OptimizedGraph:
 
     @property
     def is_changed(self) -> bool:
-        """Whether ``module`` is another graph than the program's."""
+        """Whether ``module`` differs from the program's graph."""
         return isinstance(self.module, OptimizedModule)
 
     @property
@@ -82,10 +83,10 @@ class OptimizedGraph:
         return self.module(*args, **kwargs)
 
     def captured(self, *inputs: torch.Tensor) -> Callable[..., Any]:
-        """The rewritten module in one CUDA graph, independent branches side by side, for tensors
-        like ``inputs``; results are in memory that the next call writes to.
+        """The rewritten module in one CUDA graph, with independent branches in parallel, for
+        tensors like ``inputs``; the next call overwrites the results.
 
-        Raises UnsupportedError where it was left as it is, or cannot be captured.
+        Raises UnsupportedError if the graph was not rewritten or cannot be captured.
         """
         if not isinstance(self.module, OptimizedModule):
             raise UnsupportedError("a CUDA graph of branches", why="the graph is left as it is")
@@ -110,11 +111,12 @@ def optimize_graph(
 ) -> OptimizedGraph:
     """The cheapest operator graph that substitutions make of an exported program.
 
-    ``freeze`` declares parameters and buffers constant: what is computed of them alone is computed
-    once, now, and they may not be trained any more. ``effort`` is ``auto`` or ``full`` (larger
-    bounds; on a GPU operators are measured, and convolutions with what is around them become
-    kernels of ours where these are faster), ``budget`` seconds of search and checks. ``mode`` is
-    that of torch.compile in which both graphs are raced. Raises InputError for something else.
+    ``freeze`` declares parameters and buffers constant: values that depend on them alone are
+    computed once, now, and they must not be trained any more. ``effort`` is ``auto`` or ``full``
+    (larger bounds; on a GPU operators are measured, and convolutions fused with the code around
+    them become our kernels where these are faster). ``budget`` is seconds of search and checks.
+    ``mode`` is the torch.compile mode in which both graphs are timed. Raises InputError for other
+    values.
     """
     if not isinstance(program, ExportedProgram):
         raise InputError(

@@ -36,8 +36,8 @@ def parse(
 ) -> Program:
     """The program that a math spec describes; docs/reference/spec.md is the language.
 
-    ``file`` stands in error messages, ``name`` is the program's (default: the file's stem),
-    ``sizes`` gives numbers to sizes by name and wins over those in the text.
+    ``file`` appears in error messages, ``name`` is the program's (default: the file's stem),
+    ``sizes`` sets sizes by name and overrides those in the text.
 
     Raises:
         SpecError: the text is no spec; with line, column, a caret and a repair.

@@ -179,12 +179,12 @@ def _result(
 def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None) -> Program:
     """The program that ``fn`` computes on inputs of these shapes and types.
 
-    Tensors in ``example_inputs`` become inputs named after the parameters; other values are taken
-    as they are. Tensors that the function takes from elsewhere become further inputs. The result is
-    ``out``, several are ``out0``, ``out1`` ... in the order of what ``fn`` returns.
+    Tensors in ``example_inputs`` become inputs named after the parameters; other values are
+    constants. Tensors that the function holds become further inputs. The result is called
+    ``out``; several are ``out0``, ``out1`` ... in the order in which ``fn`` returns them.
 
-    Raises UnsupportedError, with the line of the function, where something cannot be in a program,
-    and InputError where the function itself fails on such inputs.
+    Raises UnsupportedError, with the line of the function, for code that cannot be in a program,
+    and InputError if the function itself fails on such inputs.
     """
     check_callable("fn", fn)
     signature, arguments = trace_arguments(fn, example_inputs)

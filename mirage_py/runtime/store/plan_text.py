@@ -75,8 +75,8 @@ def artifact_of(
 def kernel_from(text_or_folder: str | Path, *, check: bool = True) -> Callable[..., Any]:
     """The kernel of a plan's text or of an artifact's folder, ready to call on torch tensors.
 
-    ``check`` is that of ``load``: a folder that was not saved by this user here is compared with
-    its program first, once. A text is tested in any case. Raises FormatError for what is neither,
+    ``check`` is as for ``load``: a folder that this user did not save on this machine is compared
+    with its program first, once. A text is always tested. Raises FormatError for anything else, and
     VerificationError for a plan that computes another function.
     """
     return artifact_of(text_or_folder, check=check).runner()

@@ -20,8 +20,8 @@ def load(folder: Path | str, *, check: bool = True) -> Callable[..., Any]:
     """The kernel of an artifact, ready to call. Needs torch and, as its plan says, triton or a
     compiler for CUDA (cupy or nvcc).
 
-    Raises FormatError as ``load_artifact`` does. One that was not saved by this user here is
-    compared with its program first, once; VerificationError says that it is another function.
+    Raises FormatError as ``load_artifact`` does. An artifact that this user did not save on this
+    machine is compared with its program first, once; VerificationError if they differ.
     """
     found = load_artifact(folder)
     if check:

@@ -96,8 +96,8 @@ class Output:
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """Nodes are in topological order; a node's dims follow the order of ``dims``.
-    ``fp32_precision`` is what its sums of products of float32 are held to.
+    """A tensor program. Nodes are in topological order; a node's dims follow the order of ``dims``.
+    ``fp32_precision`` is the required precision of its float32 matmuls and convolutions.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Program:
         return multiplies and any(t.dtype == F32 for t in self.inputs)
 
     def held_to(self, precision: Fp32Precision) -> Program:
-        """The same program with matmuls of this precision; where it has none of float32, itself."""
+        """The same program with this precision; itself if it has no float32 matmul."""
         return replace(self, fp32_precision=precision) if self.has_fp32_matmul else self
 
     def renamed(self, name: str) -> Program:
