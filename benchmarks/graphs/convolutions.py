@@ -86,6 +86,8 @@ def words(spec: FusedConvolution) -> str:
         if is_there
     ]
     groups = f" {spec.groups} groups" * (spec.groups > 1)
+    if spec.is_separable:
+        groups = " and 1 x 1"
     if spec.pool:
         groups = f" {'largest' if spec.pool == 'max' else spec.pool}"
     window, space = (" x ".join(map(str, axes)) for axes in (spec.window, spec.space))

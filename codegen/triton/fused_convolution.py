@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from mirage_py.codegen.text.writer import CodeWriter
+from mirage_py.codegen.triton.separable_convolution import emit_separable_sums, fault_of
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
 
@@ -43,7 +44,10 @@ def emit_fused_convolution(spec: FusedConvolution, tiles: ConvolutionTiles) -> s
         if tiles.is_early:
             writer.line("cuda.gdc_wait()")
             writer.line("cuda.gdc_launch_dependents()")
-        _emit_loop(writer, spec, tiles)
+        if spec.is_separable:
+            emit_separable_sums(writer, spec, tiles, _TRITON_TYPES[spec.dtype])
+        else:
+            _emit_loop(writer, spec, tiles)
         if tiles.splits > 1:
             _emit_meeting(writer, tiles)
             with writer.indented():
@@ -78,16 +82,24 @@ def _check(spec: FusedConvolution, tiles: ConvolutionTiles) -> None:
         why = f"elements of {spec.dtype} are not taken"
     elif any(n < 16 or n & (n - 1) for n in sizes):
         why = f"tiles of {sizes} are no powers of two from 16 on"
-    elif spec.groups % tiles.pack or spec.inputs % spec.groups or spec.results % spec.groups:
+    elif spec.groups % tiles.pack or spec.inputs % spec.groups or _splits_results(spec, tiles):
         why = f"{spec.groups} groups do not make packs of {tiles.pack}"
     elif spec.pool or spec.is_planar:
         why = "it is a pool, or its channels are not last"
+    elif spec.is_separable and fault_of(spec, tiles):
+        why = fault_of(spec, tiles)
     elif largest + around > _MOST:
         why = "addresses do not fit 32 bits"
     elif min(*spec.out_space, tiles.splits) < 1:
         why = "there is no window"
     if why:
         raise ScheduleError(f"no kernel for this convolution: {why}")
+
+
+def _splits_results(spec: FusedConvolution, tiles: ConvolutionTiles) -> bool:
+    """Whether results fall into no equal groups, or packs, of which separable ones have results."""
+    parts = tiles.packs(spec) if spec.is_separable else spec.groups
+    return spec.results % parts != 0
 
 
 def _emit_places(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles) -> None:

@@ -107,14 +107,65 @@ def test_kernels_of_convolutions_pass_their_check() -> None:
         FusedConvolution(2, 128, 14, 14, 128, (3, 3), (2, 2), (1, 1), groups=32, has_bias=True,
                          relu_after=True),
         FusedConvolution(1, 1024, 7, 7, 256, (1, 1), has_bias=True, relu_after=True),
-        FusedConvolution(4, 44, 56, 56, 44, (5, 5), padding=(2, 2), groups=44, relu_before=True,
-                         has_bias=True, has_residual=True, pitch=132, offset=44),
         FusedConvolution(8, 512, 32, 32, 512, (3, 3), padding=(1, 1), has_bias=True,
                          relu_after=True),
+        FusedConvolution(4, 44, 56, 56, 44, (5, 5), padding=(2, 2), groups=44, relu_before=True,
+                         has_bias=True, has_residual=True, pitch=132, offset=44,
+                         is_separable=True),
+        FusedConvolution(2, 88, 28, 28, 176, (3, 3), (2, 2), (1, 1), groups=88, dtype="f16",
+                         has_bias=True, relu_after=True, is_separable=True),
     ):  # fmt: skip
         check = Check(spec, 0)
         for tiles in ranked_tiles(spec, target("h200"), 4):
             assert not check.fault(tiles)
+
+
+def test_kernels_over_windows_pass_their_check() -> None:
+    from mirage_py.dynamo.networks.convolution_times import Check
+    from mirage_py.search.networks.convolutions.window_tiles import window_tiles
+    from mirage_py.targets import target
+    from mirage_py.ugraph.ir.convolution import FusedConvolution
+
+    around = FusedConvolution(4, 44, 56, 56, 44, (5, 5), padding=(2, 2), groups=44,
+                              relu_before=True, has_bias=True, has_residual=True, pitch=132,
+                              offset=44)  # fmt: skip
+    odd = FusedConvolution(3, 45, 29, 27, 45, (3, 3), (2, 2), (1, 1), groups=45, relu_after=True)
+    frames = FusedConvolution.of(
+        (2, 8, 6, 9, 10), (8, 1, 3, 3, 3), ((1, 1, 2), (1,) * 3, (1,) * 3), 8, "f16"
+    )
+    for spec in (
+        around, odd, frames, replace(odd, pool="max"), replace(around, pool="mean"),
+        replace(frames, pool="mean"), replace(around, kernel=(3, 3), padding=(1, 1)),
+    ):  # fmt: skip
+        for given in (spec, replace(spec, is_planar=True)):
+            check, found = Check(given, 0), window_tiles(given, target("h200"), 24)
+            for tiles in dict.fromkeys((*found[:3], found[-1])):
+                assert not check.fault(tiles), (given, tiles)
+
+
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def test_pools_and_depthwise_convolutions_in_cuda_graphs() -> None:
+    from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
+    from mirage_py.dynamo.networks.optimized_module import held_tensors
+    from mirage_py.search.networks.convolutions.window_tiles import window_tiles
+    from mirage_py.targets import target
+
+    deep = nn.Conv2d(64, 64, 5, padding=2, groups=64)
+    model = nn.Sequential(deep, nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1))
+    model = model.eval().cuda().bfloat16().to(memory_format=torch.channels_last)
+    program = torch.export.export(model, (_image(0),)).run_decompositions({})
+    constants = {n: t.detach() for n, t in held_tensors(program).items()}
+    places = matches(program.graph_module, constants)
+    tiles = {m.spec: window_tiles(m.spec, target("h200"), 1)[0] for m in places}
+    assert with_kernels(program.graph_module, places, tiles) == len(places) == 3
+    module = OptimizedModule(program, program.graph_module)
+    compiled = torch.compile(module, mode="reduce-overhead")
+    branches = captured_branches(module, [_image(1)])
+    with torch.no_grad():
+        for seed in (1, 2, 3, 1):
+            image = _image(seed)
+            _assert_close(compiled(image), model(image))
+            _assert_close(branches(image), model(image))
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")

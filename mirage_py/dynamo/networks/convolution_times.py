@@ -155,7 +155,7 @@ def library_ways(spec: FusedConvolution, target: Target) -> list[LibraryConvolut
     if spec.is_bare or spec.relu_before or spec.gelu_after or spec.is_matmul:
         return []
     # The elementwise kernel wants channels last, and the library's own no pools.
-    if spec.pool or spec.is_planar:
+    if spec.pool or spec.is_planar or spec.is_separable:
         return []
     ways = [LibraryConvolution(is_fused=False)]
     if spec.is_plain_product and spec.groups == 1:
@@ -311,8 +311,10 @@ class _Operands:
         self.x = image(spec.space, spec.inputs, spec.apart, spec.offset)
         self.weight = None
         if not spec.pool:
-            weight = drawn(spec.results, spec.inputs // spec.groups, *spec.window)
-            self.weight = weight.contiguous(memory_format=memory_format(spec))
+            weight = drawn(*spec.weight_shape)
+            is_flat = weight.dim() == 1
+            kept = torch.contiguous_format if is_flat else memory_format(spec)
+            self.weight = weight.contiguous(memory_format=kept)
         self.bias = drawn(spec.results) if spec.has_bias else None
         residual = (spec.residual_apart, spec.residual_offset)
         self.residual = None

@@ -150,17 +150,24 @@ def _kernels(
     GPU.
     """
     from mirage_py.dynamo.networks.convolution_times import convolution_times
+    from mirage_py.dynamo.networks.separable import chosen_pairs, pairs, without_pairs
 
     places = matches(module, constants)
     products = product_matches(module, constants)
+    both = pairs(places)
+    wanted = [*places, *products, *(pair.whole for pair in both)]
+    times = convolution_times([m.spec for m in wanted], target, device)
+    taken = chosen_pairs(both, times)
+    places = without_pairs(places, taken)
     every = [*places, *products]
-    times = convolution_times([m.spec for m in every], target, device)
     chosen = {s: t.plan for s, t in times.items() if t.plan is not None}
     if not with_kernels(module, every, chosen):
         return ()
     # Times may have been cached, and nothing was launched in this process yet.
     make_counters(torch.empty(0, device=device).device.index)
     lines = []
+    if taken:
+        lines.append(f"{len(taken)} depthwise convolutions are in the kernels of pointwise ones")
     for name, found in (("convolutions and pools", places), ("products", products)):
         ours = [times[m.spec] for m in found if times[m.spec].pays]
         all_us = f"{sum(t.us for t in ours):.0f} us, {sum(t.library_us for t in ours):.0f}"

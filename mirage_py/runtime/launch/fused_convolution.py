@@ -20,6 +20,7 @@ from mirage_py.codegen.triton.convolution_epilogue import EPILOGUE, EPILOGUE_WAR
 from mirage_py.codegen.triton.convolution_epilogue import blocks as epilogue_blocks
 from mirage_py.codegen.triton.convolution_epilogue import pointer_types as epilogue_pointer_types
 from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution, pointer_types
+from mirage_py.codegen.triton.separable_convolution import pointwise_offset
 from mirage_py.runtime.compile.compile import POINTER_ALIGNMENT_BYTES, KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.launch.launch_triton import source_launcher
@@ -63,6 +64,12 @@ def packed_weight(
     """
     if isinstance(tiles, LibraryConvolution):
         return weight.contiguous(memory_format=memory_format(spec))
+    if spec.is_separable:
+        deep, point = _parts(spec, weight)
+        packed = weight.new_zeros(pointwise_offset(spec) + point.numel())
+        packed[: deep.numel()] = deep.reshape(spec.inputs, spec.taps).t().reshape(-1)
+        packed[pointwise_offset(spec) :] = point.reshape(spec.results, spec.inputs).t().reshape(-1)
+        return packed
     if isinstance(tiles, WindowTiles):
         rows = weight.reshape(spec.results, spec.taps)
         return (rows if spec.is_planar else rows.t()).reshape(weight_shape(spec)).contiguous()
@@ -80,8 +87,14 @@ def dense_weight(
     spec: FusedConvolution, tiles: ConvolutionPlan, packed: torch.Tensor
 ) -> torch.Tensor:
     """The weight of a convolution of so many groups as there are packs."""
+    import torch
+
     if isinstance(tiles, LibraryConvolution):
         return packed
+    if spec.is_separable:
+        deep = packed[: spec.taps * spec.inputs].reshape(spec.taps, spec.inputs).t()
+        point = packed[pointwise_offset(spec) :].reshape(spec.inputs, spec.results).t()
+        return torch.cat([deep.reshape(-1), point.reshape(-1)])
     if isinstance(tiles, WindowTiles):
         rows = packed if spec.is_planar else packed.reshape(spec.taps, spec.results).t()
         return rows.reshape(spec.results, 1, *spec.window)
@@ -104,8 +117,10 @@ def reference(
     if spec.relu_before:
         result = result.relu()
     weight = None if packed is None else dense_weight(spec, tiles, packed).float()
-    groups = tiles.packs(spec) if isinstance(tiles, ConvolutionTiles) else spec.groups
-    result = convolved(spec, result, weight, groups)
+    groups = spec.groups
+    if isinstance(tiles, ConvolutionTiles) and not spec.is_separable:
+        groups = tiles.packs(spec)
+    result = convolved(spec, result, weight, groups, between=kind)
     if bias is not None:
         result = result + bias.float().reshape(-1, *(1,) * len(spec.space))
     if residual is not None:
@@ -120,9 +135,15 @@ def reference(
 
 
 def convolved(
-    spec: FusedConvolution, x: torch.Tensor, weight: torch.Tensor | None, groups: int
+    spec: FusedConvolution,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    groups: int,
+    between: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """The convolution, or the pool, alone, by torch."""
+    """The convolution, or the pool, alone, by torch; of a separable one what is ``between`` may be
+    rounded.
+    """
     import torch
 
     functional: Any = torch.nn.functional
@@ -135,7 +156,22 @@ def convolved(
         pool = getattr(functional, f"avg_pool{rank}d")
         return cast("torch.Tensor", pool(x, spec.window, stride, padding))
     convolution = functional.conv3d if spec.has_frames else functional.conv2d
+    if spec.is_separable:
+        assert weight is not None
+        deep, point = _parts(spec, weight)
+        found = convolution(x, deep, None, *spec.sliding, groups)
+        return cast("torch.Tensor", convolution(found.to(between or x.dtype).to(x.dtype), point))
     return cast("torch.Tensor", convolution(x, weight, None, *spec.sliding, groups))
+
+
+def _parts(spec: FusedConvolution, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights of a separable convolution."""
+    first = spec.inputs * spec.taps
+    deep, point = weight[:first], weight[first:]
+    return (
+        deep.reshape(spec.inputs, 1, *spec.window),
+        point.reshape(spec.results, spec.inputs, *(1,) * len(spec.window)),
+    )
 
 
 def memory_format(spec: FusedConvolution) -> torch.memory_format:

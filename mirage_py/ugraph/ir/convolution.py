@@ -157,6 +157,9 @@ class FusedConvolution:
     ``pool``: the largest element (``max``) or the mean (``mean``, of all taps) of each window, with
     no weight. ``is_planar``: a channel of an image is in one piece, and not last; places are then
     side by side, and ``pitch`` and ``offset`` are channels of a sample. Only of single channels.
+
+    ``is_separable``: the convolution of single channels of the image, rounded to ``dtype``, and a
+    pointwise one of that. ``groups`` are those of the first, and the weight is both in a row.
     """
 
     batch: int
@@ -187,6 +190,7 @@ class FusedConvolution:
     gelu_after: bool = False
     pool: str = ""
     is_planar: bool = False
+    is_separable: bool = False
 
     @classmethod
     def of(
@@ -291,7 +295,14 @@ class FusedConvolution:
     @property
     def is_depthwise(self) -> bool:
         """Whether each channel of the result is of one of the image, and each of these of one."""
-        return self.groups == self.inputs == self.results
+        return self.groups == self.inputs == self.results and not self.is_separable
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the weight."""
+        if self.is_separable:
+            return (self.inputs * self.taps + self.results * self.inputs,)
+        return (self.results, self.inputs // self.groups, *self.window)
 
     @property
     def is_bare(self) -> bool:

@@ -44,6 +44,25 @@ CASES = {
                          relu_before=True, pitch=24, offset=6),
         ConvolutionTiles(16, 16, 16, pack=10),
     ),
+    # Sums of single channels and a pointwise convolution: slices, strides, more results than
+    # channels and fewer, odd ones.
+    "separable": (
+        FusedConvolution(2, 20, 5, 6, 20, (5, 5), padding=(2, 2), groups=20, dtype="f16",
+                         relu_before=True, has_bias=True, relu_after=True, pitch=28, offset=4,
+                         is_separable=True),
+        ConvolutionTiles(16, 32, 32, pack=20),
+    ),
+    "separable, uneven": (
+        FusedConvolution(1, 12, 7, 6, 37, (3, 2), (2, 1), (1, 0), (1, 2), 12, "f16",
+                         has_residual=True, residual_pitch=50, residual_offset=8,
+                         is_separable=True),
+        ConvolutionTiles(32, 64, 16, pack=12),
+    ),
+    "separable, odd": (
+        FusedConvolution(1, 17, 6, 6, 5, (3, 3), padding=(1, 1), groups=17, dtype="f16",
+                         is_separable=True),
+        ConvolutionTiles(16, 16, 32, pack=17),
+    ),
     # Frames: whole taps and parts of them, splits, a slice of channels, a pointwise one.
     "frames": (
         FusedConvolution.of((2, 16, 3, 4, 5), (16, 16, 3, 3, 3), ((1, 2, 1), (1, 1, 1), (1, 1, 1)),
@@ -96,10 +115,17 @@ def image(spec, space, channels, apart, offset):
 for text in sys.argv[1:]:
     spec, tiles = read_plan(text)
     held, x = image(spec, spec.space, spec.inputs, spec.apart, spec.offset)
-    w = drawn(spec.results, spec.inputs // spec.groups, *spec.window)
+    w = drawn(*spec.weight_shape)
     image_read = (x.relu() if spec.relu_before else x).double()
     convolution = torch.nn.functional.conv3d if spec.has_frames else torch.nn.functional.conv2d
-    want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
+    if spec.is_separable:
+        first = spec.inputs * spec.taps
+        deep = w[:first].reshape(spec.inputs, 1, *spec.window).double()
+        point = w[first:].reshape(spec.results, spec.inputs, 1, 1).double()
+        want = convolution(image_read, deep, None, *spec.sliding, spec.groups)
+        want = convolution(want, point)
+    else:
+        want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
     given = [held, packed_weight(spec, tiles, w)]
     if spec.has_bias:
         given.append(drawn(spec.results))
@@ -155,6 +181,17 @@ def test_each_result_is_that_of_float64() -> None:
         (replace(_SMALL, dtype="f32"), _TILES, "f32"),
         (replace(_SMALL, groups=16, pool="max"), _TILES, "a pool"),
         (replace(_SMALL, is_planar=True), _TILES, "not last"),
+        (
+            replace(_SMALL, groups=16, is_separable=True),
+            replace(_TILES, pack=16, splits=2),
+            "neither split",
+        ),
+        (
+            replace(_SMALL, inputs=20, groups=20, is_separable=True),
+            replace(_TILES, pack=20),
+            "not all channels",
+        ),
+        (replace(_SMALL, is_separable=True), _TILES, "single channels"),
         (replace(_SMALL, height=1 << 14, width=1 << 13), _TILES, "32 bits"),
         (replace(_SMALL, height=1, width=1, padding=(0, 0)), _TILES, "no window"),
     ],

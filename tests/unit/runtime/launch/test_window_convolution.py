@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.checks.sanitize_plans import read, write
+from benchmarks.checks.window_plans import window_plans
 from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
@@ -24,6 +27,7 @@ from mirage_py.targets import target
 from mirage_py.ugraph.building.window_convolutions import window_plan, window_program
 from mirage_py.ugraph.ir.convolution import FusedConvolution, WindowTiles, plan_text, read_plan
 from mirage_py.verify.field_test.field_test import field_test
+from tests.conftest import Golden
 
 H200 = target("h200")
 needs_compiler = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
@@ -148,6 +152,26 @@ def test_a_relu_in_front_is_applied_once_to_each_element() -> None:
     loads = plain.body.count("reinterpret_cast<const")
     assert kernel.body.count("reinterpret_cast<const") == loads
     assert 0 < kernel.body.count("relu") - plain.body.count("relu") <= 8 * loads
+
+
+@pytest.mark.parametrize(
+    ("name", "pool"), [("depthwise_of_slices", ""), ("mean_with_residual", "mean")]
+)
+def test_the_text_of_a_kernel(name: str, pool: str, golden: Golden) -> None:
+    spec = FusedConvolution(2, 12, 9, 9, 12, (3, 3), padding=(1, 1), groups=12, relu_before=True,
+                            has_bias=not pool, has_residual=bool(pool), relu_after=True, pitch=24,
+                            offset=4, pool=pool)  # fmt: skip
+    grid = (("c", 16), ("j", 4), ("i", 4), ("n", 1))
+    (kernel,) = emit_cuda(window_plan(spec, WindowTiles(grid, 1)))
+    golden.check(kernel.body, f"cuda/{name}.cu.txt")
+
+
+def test_the_plans_for_memory_checkers_have_every_form(tmp_path: Path) -> None:
+    found = tuple(window_plans())
+    write(found, tmp_path / "windows.json")
+    assert [c.plan for c in read(tmp_path)] == [c.plan for c in found]
+    assert all(kernel_plans(c.plan) == () for c in found)
+    assert len({c.name for c in found}) == len(found) >= 24
 
 
 def test_slices_are_given_by_the_place_that_they_are_behind() -> None:
