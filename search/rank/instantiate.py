@@ -100,17 +100,19 @@ def _rank(
     forms = shortlist(families, ranker, terms)
     of_form: dict[int, list[Instance]] = {}
     in_doubt: dict[int, None] = {}
-    # When it is late, one form of each sort that is not in doubt is enough.
+    # When it is late, one form of each sort that is not in doubt is enough; when it is over, any.
     settled: dict[tuple[str, int], None] = {}
+    begun: dict[tuple[str, int], None] = {}
     best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
     for number in likely_first(forms, ranker):
         form = forms[number]
         if any(of_form.values()):
-            if terms.over():
-                break
             is_far = ranker.probe_us(form) > _NEAR_SORTS * best_us
+            if (is_far or form.sort in begun) and terms.over():
+                continue
             if (is_far or form.sort in settled) and terms.late():
                 continue
+        begun[form.sort] = None
         of_form[number] = found = _of_form(form, ranker, limit)
         if found and terms.doubt(found[0].plan):
             in_doubt[number] = None

@@ -25,6 +25,7 @@ from mirage_py.search.rank.plan_features import (
     plan_features,
     with_others,
 )
+from mirage_py.search.rank.trial_order import in_turns
 from mirage_py.targets import Target
 
 SCHEMA = 1
@@ -86,24 +87,23 @@ class Ranker:
 def ranked_by_measurements(
     instances: Sequence[Instance], target: Target, learned: Path | None = None
 ) -> list[Instance]:
-    """The instances of one program, the fastest first as far as measurements teach; in the order
-    that they have, the roofline's, where there are none of the target. ``learned`` is a file of
-    weights that comes before those of the package.
+    """The instances of one program, given in the roofline's order, in the order in which they are
+    tried (``trial_order.py``): the fastest first as far as measurements teach, where there are some
+    of the target. ``learned`` is a file of weights that comes before those of the package.
 
-    Both orders take turns: a program may be unlike all that was measured, and however few are
-    tried, some of each are early. Those in doubt are last. Large pointwise programs are in the
-    roofline's order alone: it knows of their accesses what no program that was learned from has.
+    Large pointwise programs are in the roofline's order alone: it knows of their accesses what no
+    program that was learned from has.
     """
-    ranker = ranker_of(target.name, learned)
-    if ranker is None or len(instances) < 2:
+    if len(instances) < 2:
         return list(instances)
-    features = [plan_features(i.plan, target) for i in instances]
-    if all(f[LARGE_POINTWISE] for f in features):
-        return sorted(instances, key=lambda i: bool(i.doubt))
-    scores = ranker.scores(features)
-    turns = zip(np.argsort(scores, kind="stable"), range(len(instances)), strict=True)
-    numbers = dict.fromkeys(int(n) for turn in turns for n in turn)
-    return sorted((instances[n] for n in numbers), key=lambda i: bool(i.doubt))
+    scores = np.log(np.array([i.estimate.time_us for i in instances]))
+    ranker = ranker_of(target.name, learned)
+    if ranker is not None:
+        features = [plan_features(i.plan, target) for i in instances]
+        if all(f[LARGE_POINTWISE] for f in features):
+            return sorted(instances, key=lambda i: bool(i.doubt))
+        scores = ranker.scores(features)
+    return [instances[n] for n in in_turns(instances, scores, np.arange(len(instances)))]
 
 
 @lru_cache(maxsize=8)

@@ -29,7 +29,7 @@ _FAMILIES_PER_KIND = 3
 _WITH_ALL_SPLITS = 4
 
 # Forms of a kind that get a quick prediction, those of the best bounds first, and of equal ones the
-# cheapest by the search; in all when it is late.
+# cheapest by the search; in all when it is late, but for the first of each kind.
 _PROBED_PER_KIND = 32
 _PROBED_LATE = 6
 
@@ -41,7 +41,7 @@ class Terms:
     """What a ranking is held to: families that ``may`` be taken, asked of few of them; and an end,
     with the best of what was looked at. When it is ``late`` it looks at few more, and at those only
     until one is not in ``doubt``, which says why a plan is likely refused; when it is ``over``, at
-    none but the first.
+    one of each sort that is near the best: of those the model does not say which is the fastest.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
@@ -148,18 +148,21 @@ def _probed(
     """The forms with their quick predictions, best first.
 
     Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind;
-    and all that is left when it is late.
+    when it is late, all of a kind of which one was asked about.
     """
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
     kinds: dict[str, int] = {}
+    asked: set[str] = set()
     for bound_us, form in sorted(bounded, key=_time):
         of_kind = kinds.get(form.kind, 0)
         if of_kind >= _PROBED_PER_KIND or (bound_us > HOPELESS * best_us and of_kind):
             continue
-        if found and (terms.over() or (len(found) >= _PROBED_LATE and terms.late())):
-            break
+        is_late = terms.over() or (len(found) >= _PROBED_LATE and terms.late())
+        if found and form.kind in asked and is_late:
+            continue
+        asked.add(form.kind)
         time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)

@@ -107,12 +107,17 @@ def test_what_either_order_has_first_is_early(instances: list[Instance], tmp_pat
     assert any(i.plan.backend == "triton" for i in instances[:3])
     for order in (instances, by_ranker):
         for place, instance in enumerate(order):
-            assert found.index(instance) <= 2 * place + 1
+            assert found.index(instance) <= 3 * place + 2
 
 
-def test_a_gpu_without_weights_keeps_the_order_of_the_roofline(instances: list[Instance]):
+def test_a_gpu_without_weights_has_the_order_of_the_roofline(instances: list[Instance]):
     assert ranker_of(H100.name) is None
-    assert ranked_by_measurements(instances, H100) == instances
+    found = ranked_by_measurements(instances, H100)
+    leaders = {i.name: i for i in reversed(instances)}
+    assert found[0] is instances[0]
+    assert [i for i in found if i is not leaders[i.name]] == [
+        i for i in instances if i is not leaders[i.name]
+    ]
 
 
 def test_weights_of_another_version_are_refused(tmp_path: Path):
