@@ -33,7 +33,7 @@ from mirage_py.pipeline.partition.optimize_parts import (
 )
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
-from mirage_py.pipeline.pools.verify_pool import findings
+from mirage_py.pipeline.pools.verify_pool import Begun, begin_findings, findings
 from mirage_py.pipeline.selection.backends import (
     limits_for,
     rank_for,
@@ -57,6 +57,7 @@ from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
+from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.instance import Instance
@@ -91,7 +92,7 @@ from mirage_py.verify.shifts.shift_free import remove_free_shifts
 if TYPE_CHECKING:
     from mirage_py.cache.cached_results import Question
 
-# Is given ranked plans, their target, and what was asked.
+# Is given plans in the order in which they are tried, their target, and what was asked.
 OnRanked = Callable[[Sequence[Instance], Target, Request], None]
 
 _DEFAULT_TARGET = "h200"
@@ -255,8 +256,7 @@ def _compile_first(ranked: Sequence[Instance], target: Target, request: Request)
     from mirage_py.runtime.compile.compile_pool import compile_ahead
 
     if not (request.scheduler or request.rows):
-        first = in_order_of_trial(ranked, target, request)
-        compile_ahead([i.plan for i in first], target.capability)
+        compile_ahead([i.plan for i in ranked], target.capability)
 
 
 def _begin_to_compile(against: Baselines | None) -> None:
@@ -435,20 +435,41 @@ def _rank_plans(
 
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
+    tested: Sequence[Instance] = ranked
+    begun_tests: Begun = {}
     if on_ranked is not None:
-        on_ranked(ranked, target, request)
+        # Where verification ends early, it has the families that are tried first.
+        tested = in_order_of_trial(ranked, target, request)
+        begun_tests = _begin_to_verify(normal, tested, request)
+        on_ranked(tested, target, request)
         verified_by = time_budget.verified_by()
     verified = verify_families(
         normal,
-        [i.family for i in ranked],
+        [i.family for i in tested],
         request,
         executor=executor,
         deadline=verified_by,
+        begun=begun_tests,
     )
     traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(
         program, normal, target, found, verified, safe.faults, ranked, request, limits, notes
     )
+
+
+def _begin_to_verify(program: Program, tried: Sequence[Instance], request: Request) -> Begun:
+    """The field tests of the families that are tried first, by workers that compile kernels next,
+    where such are kept and nobody uses them.
+    """
+    workers = Settings.from_env().workers
+    pool = None if request.scheduler else WARM.take(workers)
+    if pool is None:
+        return {}
+    try:
+        families = [i.family for i in tried]
+        return begin_findings(program, families, trials=_TRIALS, seed=request.seed, executor=pool)
+    finally:
+        WARM.give(workers, pool)
 
 
 def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
@@ -482,8 +503,10 @@ def verify_families(
     *,
     executor: Executor | None = None,
     deadline: float | None = None,
+    begun: Begun | None = None,
 ) -> dict[str, Verified]:
-    """Those of the stabilised families that the field test finds equal, by digest.
+    """Those of the stabilised families that the field test finds equal, by digest; of some it has
+    ``begun``.
 
     After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
     first that passed is tested. A family that a field cannot judge is left out; raises
@@ -500,6 +523,7 @@ def verify_families(
         executor=executor,
         deadline=deadline,
         stop=request.should_stop,
+        begun=begun,
     ):
         if isinstance(found, UnsupportedError):
             refused.append(found)

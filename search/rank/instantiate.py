@@ -106,14 +106,15 @@ def _rank(
     best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
     for number in likely_first(forms, ranker):
         form = forms[number]
+        is_over = bool(begun) and terms.over()
         if any(of_form.values()):
             is_far = ranker.probe_us(form) > _NEAR_SORTS * best_us
-            if (is_far or form.sort in begun) and terms.over():
+            if (is_far or form.sort in begun) and is_over:
                 continue
             if (is_far or form.sort in settled) and terms.late():
                 continue
         begun[form.sort] = None
-        of_form[number] = found = _of_form(form, ranker, limit)
+        of_form[number] = found = _of_form(form, ranker, limit, quickly=is_over)
         if found and terms.doubt(found[0].plan):
             in_doubt[number] = None
         elif found:
@@ -143,8 +144,11 @@ def _near(ranked: Sequence[Instance]) -> list[Instance]:
     return kept
 
 
-def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
-    ranked = [ranker.ranked(form, n) for n in range(len(form.ugraph.kernels))]
+def _of_form(
+    form: Form, ranker: KernelRanker, limit: int, *, quickly: bool = False
+) -> list[Instance]:
+    ranking = ranker.ranked_quickly if quickly else ranker.ranked
+    ranked = [ranking(form, n) for n in range(len(form.ugraph.kernels))]
     if not all(ranked):
         return []
     # Half the bytes from kernel to kernel are no trifle (1 to 3 us of attention on an H200), though

@@ -102,6 +102,18 @@ class KernelRanker:
             self._ranked[key] = self._rank(form, number, kernel)
         return tuple(_named(c, kernel.name) for c in self._ranked[key])
 
+    def ranked_quickly(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
+        """The same of the few tilings of a quick prediction, where one of them fits and no more is
+        known.
+        """
+        kernel = form.ugraph.kernels[number]
+        if isinstance(kernel, LibraryCall) or self._over_windows(form, number, kernel):
+            return self.ranked(form, number)
+        if self._models.kernel(form, number) in self._ranked:
+            return self.ranked(form, number)
+        found = self._choices(form, number, kernel, self._models.probed(form, number, self.backend))
+        return found or self.ranked(form, number)
+
     def _probe_us(self, form: Form, number: int) -> float:
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
@@ -125,10 +137,14 @@ class KernelRanker:
         windows = self._over_windows(form, number, block)
         if windows:
             return windows
+        models = self._models.promising(form, number, self.backend)
+        return self._choices(form, number, block, models)
+
+    def _choices(
+        self, form: Form, number: int, block: BlockGraph, models: Sequence[KernelModel]
+    ) -> tuple[KernelChoice, ...]:
         clearing_us = self._clearing_us(form, number, block)
-        found: list[KernelChoice] = []
-        for model in self._models.promising(form, number, self.backend):
-            found += self._of_tiling(model, form.splits, clearing_us)
+        found = [c for m in models for c in self._of_tiling(m, form.splits, clearing_us)]
         found.sort(key=lambda c: c.estimate.time_us)
         return tuple(found)
 

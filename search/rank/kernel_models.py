@@ -88,6 +88,11 @@ class KernelModels:
             self._few[key] = few
         return self._probed[key]
 
+    def probed(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
+        """Those few tilings, of what was not asked about further."""
+        self.probed_us(form, number, backend)
+        return list(self._few.get(self._key(form, number, backend), {}).values())
+
     def promising(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
         """The best tilings of a block graph by the usual options; all where those fit none."""
         key = self._key(form, number, backend)

@@ -1,7 +1,8 @@
 """The field test of many families, spread over processes where it takes long.
 
-The first are tested here: most programs have few families, or small ones, and a process takes a
-second to start. Evidence is the same wherever it was found. Programs that families are of are
+The first are tested here, as a process takes a second to start and most programs have few families,
+or small ones; or by workers that wait for kernels to compile. Evidence is the same wherever it was
+found. Programs that families are of are
 compared at their real sizes for what is chosen in the end, and not here.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, replace
 from typing import Any
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.reasons import read_reason
-from mirage_py.runtime.process.executor import Executor
+from mirage_py.runtime.process.executor import Executor, reply_of
+from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.json_form import dump_text, load_text
@@ -30,6 +33,27 @@ Finding = FieldEvidence | UnsupportedError
 _WORTH_S = 4.0
 # After the deadline, in which a family may still be found equal where none was.
 _AT_LAST_S = 10.0
+# Share of an executor's places that test families while the others do something else.
+_AHEAD_SHARE = 0.5
+_LOOK_S = 0.05
+
+# Tests that were asked for, by the digests of the families.
+Begun = Mapping[str, Future[Reply]]
+
+
+def begin_findings(
+    program: Program,
+    families: Sequence[UGraph],
+    *,
+    trials: int,
+    seed: int,
+    executor: Executor,
+) -> Begun:
+    """Have the first families tested, by some of the places of an executor that has many."""
+    most = int(_AHEAD_SHARE * executor.places)
+    first = list({f.digest: f for f in families}.values())[: most if most > 1 else 0]
+    task = _task(program, trials, seed)
+    return {f.digest: executor.submit({**task, "family": dump_text(f)}) for f in first}
 
 
 def findings(
@@ -41,14 +65,55 @@ def findings(
     executor: Executor | None = None,
     deadline: float | None = None,
     stop: Callable[[], bool] = lambda: False,
+    begun: Begun | None = None,
 ) -> Iterator[tuple[UGraph, Finding]]:
-    """Each family with what the field test says of it, in order.
+    """Each family with what the field test says of it, in order, those first that have ``begun``.
 
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
-    has been found equal; some seconds later in any case.
+    has been found equal, but for those that have begun and are done; some seconds later in any
+    case.
     """
+    passed = False
+    ahead = begun or {}
+    told: set[str] = set()
+    for family in families:
+        if family.digest not in ahead:
+            continue
+        reply = _reply(ahead[family.digest], deadline, stop, is_needed=not passed)
+        if reply.done:
+            found = _finding(reply.value)
+            passed |= isinstance(found, FieldEvidence) and found.equal
+            told.add(family.digest)
+            yield family, found
+    left = [f for f in families if f.digest not in told and not (passed and f.digest in ahead)]
+    yield from _one_by_one(program, left, trials, seed, executor, deadline, stop, passed=passed)
+
+
+def _reply(
+    future: Future[Reply], deadline: float | None, stop: Callable[[], bool], *, is_needed: bool
+) -> Reply:
+    while not future.done():
+        late_s = 0.0 if deadline is None else time.monotonic() - deadline
+        if ((late_s > 0.0 or stop()) and not is_needed) or late_s > _AT_LAST_S:
+            future.cancel()
+            return Reply("skipped")
+        wait([future], _LOOK_S)
+    return Reply("skipped") if future.cancelled() else reply_of(future)
+
+
+def _one_by_one(
+    program: Program,
+    families: Sequence[UGraph],
+    trials: int,
+    seed: int,
+    executor: Executor | None,
+    deadline: float | None,
+    stop: Callable[[], bool],
+    *,
+    passed: bool,
+) -> Iterator[tuple[UGraph, Finding]]:
     tests = FamilyTests(program, trials=trials, seed=seed, real_sizes=False)
-    begun, passed = time.monotonic(), False
+    begun = time.monotonic()
     for number, family in enumerate(families):
         late_s = 0.0 if deadline is None else time.monotonic() - deadline
         if (passed and (late_s > 0.0 or stop())) or (number and late_s > _AT_LAST_S):
@@ -76,12 +141,7 @@ def _spread(
     deadline: float | None,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[UGraph, Finding]]:
-    task = {
-        "service": "mirage_py.pipeline.pools.verify_pool:judge_family",
-        "program": dump_text(program),
-        "trials": trials,
-        "seed": seed,
-    }
+    task = _task(program, trials, seed)
     replies = executor.map(
         [{**task, "family": dump_text(f)} for f in families], deadline=deadline, stop=stop
     )
@@ -89,6 +149,15 @@ def _spread(
         # What a process that died was at has passed nothing.
         if reply.done:
             yield family, _finding(reply.value)
+
+
+def _task(program: Program, trials: int, seed: int) -> dict[str, Any]:
+    return {
+        "service": "mirage_py.pipeline.pools.verify_pool:judge_family",
+        "program": dump_text(program),
+        "trials": trials,
+        "seed": seed,
+    }
 
 
 def judge_family(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -10,12 +11,14 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pools import verify_pool
 from mirage_py.runtime.process.executor import SEARCH
 from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.field_test.field_test import FieldEvidence
 
 
@@ -46,6 +49,71 @@ def test_other_processes_find_the_same(
     assert len(here) == len(families) > 2
     assert here == there
     assert all(isinstance(f, FieldEvidence) and f.equal and f.functions for _, f in here)
+
+
+def test_what_was_begun_elsewhere_is_found_the_same(softmax: Program, families: list[UGraph]):
+    here = dict(verify_pool.findings(softmax, families, trials=2, seed=3))
+    with WorkerPool(4, SEARCH) as executor:
+        begun = verify_pool.begin_findings(softmax, families, trials=2, seed=3, executor=executor)
+        there = dict(verify_pool.findings(softmax, families, trials=2, seed=3, begun=begun))
+    assert list(begun) == [f.digest for f in families[:2]]
+    assert here == there
+
+
+class Elsewhere:
+    """Tests of families elsewhere, which end when a clock says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, done: list[Reply], at_s: list[float]):
+        self.now = 0.0
+        self.ends = dict(zip(at_s, zip(self.futures(len(done)), done, strict=True), strict=True))
+        monkeypatch.setattr(verify_pool.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(verify_pool, "wait", self.wait)
+
+    def futures(self, count: int) -> list[Future[Reply]]:
+        self.begun = [Future() for _ in range(count)]
+        return self.begun
+
+    def wait(self, _futures: list[Future[Reply]], seconds: float) -> None:
+        self.now += seconds
+        for at_s, (future, reply) in self.ends.items():
+            if at_s <= self.now and not future.done():
+                future.set_result(reply)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "found", "until"), [([1.0, 2.0, 9.0], 2, 3.0), ([5.0, 9.0, 4.0], 2, 5.0)]
+)
+def test_at_the_deadline_what_is_done_elsewhere_is_kept(
+    softmax: Program,
+    families: list[UGraph],
+    monkeypatch: pytest.MonkeyPatch,
+    at_s: list[float],
+    found: int,
+    until: float,
+):
+    """The first family is waited for beyond it: without any all else would be in vain."""
+    task = verify_pool._task(softmax, 2, 3)
+    replies = [
+        Reply("done", verify_pool.judge_family({**task, "family": dump_text(f)}))
+        for f in families[:3]
+    ]
+    tests = Elsewhere(monkeypatch, replies, at_s)
+    begun = {f.digest: future for f, future in zip(families, tests.begun, strict=False)}
+    kept = list(
+        verify_pool.findings(softmax, families, trials=2, seed=3, begun=begun, deadline=3.0)
+    )
+    assert len(kept) == found
+    assert all(isinstance(f, FieldEvidence) and f.equal for _, f in kept)
+    assert tests.now == pytest.approx(until, abs=0.2)
+
+
+def test_a_family_whose_worker_died_is_tested_here(
+    softmax: Program, families: list[UGraph], monkeypatch: pytest.MonkeyPatch
+):
+    tests = Elsewhere(monkeypatch, [Reply("crash", reason="killed")], [0.0])
+    begun = {families[0].digest: tests.begun[0]}
+    found = verify_pool.findings(softmax, families[:1], trials=2, seed=3, begun=begun)
+    assert [family for family, _ in found] == families[:1]
 
 
 def test_after_the_deadline_the_first_that_passes_is_enough(
