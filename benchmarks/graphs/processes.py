@@ -161,9 +161,9 @@ def _measure(key: Key, name: str, folder: Path, options: Json) -> None:
 def _measure_here(key: Key, name: str, folder: Path, options: Json) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     from benchmarks.graphs.measured_row import measured_candidate
-    from benchmarks.peers.autotuning_turns import tune_in_turns
     from benchmarks.peers.tuning_ahead import compile_ahead, wait_for_pool
     from mirage_py.runtime.base.atomic import write_text
+    from mirage_py.runtime.timing.autotuning_turns import tune_in_turns
 
     path = folder / f"{name}.json"
 

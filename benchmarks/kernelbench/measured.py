@@ -25,7 +25,6 @@ from benchmarks.kernelbench import distances, shared_gpu
 from benchmarks.kernelbench.document import NOT_OF_THIS_TYPE
 from benchmarks.kernelbench.footprint import footprint_of
 from benchmarks.kernelbench.problem import Problem, load
-from benchmarks.peers.autotuning_turns import tune_in_turns
 from benchmarks.suite.row_worker import prepare as prepared
 from mirage_py.errors import MirageError
 from mirage_py.frontend.searches import CallOptions
@@ -34,6 +33,7 @@ from mirage_py.pipeline.pipeline import optimizer_for
 from mirage_py.runtime.base import stages
 from mirage_py.runtime.base.gpu_memory import is_out_of_memory, make_room
 from mirage_py.runtime.eager.compiled import MODES
+from mirage_py.runtime.timing.autotuning_turns import tune_in_turns
 from mirage_py.runtime.timing.turns import turn
 
 Json = dict[str, Any]

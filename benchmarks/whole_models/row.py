@@ -64,7 +64,7 @@ def prepare(task: Task) -> Json:
     import torch
     import triton
 
-    from benchmarks.peers.autotuning_turns import tune_in_turns
+    from mirage_py.runtime.timing.autotuning_turns import tune_in_turns
 
     tune_in_turns()
     versions = {"torch": torch.__version__, "triton": triton.__version__}

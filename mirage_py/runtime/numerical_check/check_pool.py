@@ -21,7 +21,7 @@ from mirage_py.runtime.base.stages import LAUNCH
 from mirage_py.runtime.numerical_check import judge as device_judge
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References
-from mirage_py.runtime.process.executor import Executor, WorkerKind, settled
+from mirage_py.runtime.process.executor import Executor, WorkerKind, reply_of, settled
 from mirage_py.runtime.process.warm_workers import WARM_CHECK
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
-# Some trials take place however late it is: what was compiled would have been for nothing.
-_LEAST_TRIALS_S = 1.5
+# Some trials take place however late it is, if not so many did before: what was compiled would have
+# been for nothing.
+_LEAST_TRIALS_S, _LEAST_TRIALS = 1.5, 12
 _FORGET: Task = {"service": "forget_check"}
 _FORGET_S = 10.0
 # Of inputs and outputs, from which on a worker holds too much of the GPU's memory between stages.
@@ -128,6 +129,18 @@ class NumericalCheck:
         (task,) = self._tasks([plan], self._first, {"l2_bytes": l2_bytes, "reps": reps})
         self._begun[plan] = self._pool.submit(task)
 
+    @property
+    def waiting(self) -> int:
+        """How many plans have begun and are not done."""
+        return sum(not f.done() for f in self._begun.values())
+
+    @property
+    def timed(self) -> dict[Plan, float]:
+        """The microseconds of those that have begun, are done, and are right."""
+        done = {p: reply_of(f) for p, f in self._begun.items() if f.done() and not f.cancelled()}
+        trials = {p: _trial(reply) for p, reply in done.items()}
+        return {p: t.time.median_us for p, t in trials.items() if t.time is not None}
+
     def first(
         self,
         plans: Sequence[Plan],
@@ -141,11 +154,12 @@ class NumericalCheck:
         L2 and ``reps`` replays.
 
         What has not begun at ``deadline`` (of ``time.monotonic``), but a moment after there was
-        something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
+        something to compare with where few have begun and are done, or when ``stop`` says so is
+        skipped. Raises CompileError when the
         check itself cannot be set up.
         """
         self._wait(self._first)
-        if deadline is not None:
+        if deadline is not None and len(self.timed) < _LEAST_TRIALS:
             deadline = max(deadline, time.monotonic() + _LEAST_TRIALS_S)
         begun = {p: self._begun.pop(p) for p in plans if p in self._begun}
         fresh = [p for p in plans if p not in begun]

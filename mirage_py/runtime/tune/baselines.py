@@ -15,6 +15,7 @@ from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.eager.compiled import EAGER, MAX_AUTOTUNE, MODES, CompiledFunction
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.eager.writing import WritingFunction
+from mirage_py.runtime.timing.autotuning_turns import can_take_turns, tuning_in_turns
 from mirage_py.ugraph.ir.program import Program
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class WarmUp(Mapping[str, Baseline]):
     Not beside a search: torch.compile is Python as the search is, and a thread that lets go of the
     interpreter waits its turn to get it back. A search of 0.3 s took 4.4 s, and was cut at its
     deadline. A function that chooses its kernels by timing them needs the GPU for itself: call
-    ``wait`` before anything else is timed. What a function raises is left to its next call. The
+    ``wait`` before anything else is timed, or ask whether it ``takes_turns``, as torch.compile
+    does. What a function raises is left to its next call. The
     inputs live as long as this object, because a function may keep what it made of one under its
     address. They are on ``device``, by default the current GPU.
     """
@@ -72,6 +74,7 @@ class WarmUp(Mapping[str, Baseline]):
         self._device = device or torch.device("cuda", torch.cuda.current_device())
         self._inputs = _zeros(program, self._device)
         self._is_ended = False
+        self._in_turns = False
         self._started = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -105,6 +108,11 @@ class WarmUp(Mapping[str, Baseline]):
         return self._thread is not None and not self._thread.is_alive()
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether what is called now keeps out of others' measurements, or nothing is called."""
+        return self.is_done or self._in_turns
+
+    @property
     def late(self) -> tuple[str, ...]:
         """What torch.compile has not compiled yet."""
         begun = (n for n in self._functions if n not in self.held)
@@ -133,6 +141,18 @@ class WarmUp(Mapping[str, Baseline]):
     def _writes(self) -> bool:
         return any(isinstance(f, WritingFunction) for f in self._functions.values())
 
+    @contextlib.contextmanager
+    def _apart(self, name: str) -> Iterator[None]:
+        if name not in MODES:
+            yield
+            return
+        with tuning_in_turns():
+            self._in_turns = can_take_turns()
+            try:
+                yield
+            finally:
+                self._in_turns = False
+
     def _run(self, names: Sequence[str]) -> None:
         import torch
 
@@ -146,9 +166,10 @@ class WarmUp(Mapping[str, Baseline]):
                 with contextlib.suppress(Exception):
                     if self._is_ended:
                         return
-                    function(*self._inputs)
-                    if on_gpu:
-                        torch.cuda.synchronize(self._device)
+                    with self._apart(name):
+                        function(*self._inputs)
+                        if on_gpu:
+                            torch.cuda.synchronize(self._device)
                 self.seconds[name] = time.monotonic() - start
 
 

@@ -9,6 +9,7 @@ later rounds (``final_benchmark.py``), which are in this process.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
@@ -65,6 +66,8 @@ _PATIENCE_S = 40.0
 # What is held is not compiled where a plan takes so much less than the fastest baseline: of 54 rows
 # of the suite max-autotune was at most 1.38 times as fast as torch.compile without it.
 _FAR_AHEAD = 0.6
+# Trials that have begun while others compile: what compiles meanwhile and is likelier comes first.
+_AHEAD = 4
 # By when, in shares of a time budget, no plan begins to compile any more, those that still do are
 # given up, and the first round is to be over.
 _COMPILE_SHARE, _GIVE_UP_SHARE, _TRIAL_SHARE = 0.6, 0.75, 0.85
@@ -209,13 +212,21 @@ class _Tuner:
         """Compile candidates; drop what does not compile or fit the target, and what has broken the
         GPU context of an earlier process.
 
-        Those that have compiled are tried while others compile, as soon as nothing of a ``warm_up``
-        uses the GPU.
+        Those that have compiled are tried while others compile, the first of the candidates first,
+        as soon as nothing of a ``warm_up`` measures on the GPU but in turns.
         """
         plans = [c.plan for c in candidates if c.plan is not None]
         self.progress.found(len(self.candidates))
         done = 0
-        waiting: list[Plan] = []
+        waiting: list[int] = []
+
+        def begin(most: float) -> None:
+            if not self.check.is_ready or not (warm_up is None or warm_up.takes_turns):
+                return
+            while waiting and self.check.waiting < most:
+                plan = candidates[heapq.heappop(waiting)].plan
+                assert plan is not None
+                self.check.begin(plan, l2_bytes=target.l2_bytes, reps=_REPS)
 
         def take(number: int, outcome: CompileOutcome) -> None:
             nonlocal done
@@ -230,11 +241,8 @@ class _Tuner:
                 return
             candidate.reason = why_not(candidate.plan)
             if candidate.alive:
-                waiting.append(candidate.plan)
-            if self.check.is_ready and (warm_up is None or warm_up.is_done):
-                for plan in waiting:
-                    self.check.begin(plan, l2_bytes=target.l2_bytes, reps=_REPS)
-                waiting.clear()
+                heapq.heappush(waiting, number)
+            begin(_AHEAD)
 
         with self.stages.timed("compile"), rarely_collecting():
             pool.compile(
@@ -245,6 +253,7 @@ class _Tuner:
                 ended_by=ended_by,
                 stop=self.should_stop,
             )
+        begin(inf)
 
     def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
         """Both deadlines are as much later as this takes: the plans' time is not the baselines'.

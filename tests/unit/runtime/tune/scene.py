@@ -56,6 +56,15 @@ class Check:
         self.is_ready = False
         self.rooms_made = 0
         self.begun: list[int] = []
+        self.timed: dict[Plan, float] = {}
+        # Plans that compile while one trial is done; 0 for trials that take no time.
+        self.compiled = self.compiled_a_trial = 0
+
+    @property
+    def waiting(self) -> int:
+        if not self.compiled_a_trial:
+            return 0
+        return max(0, len(self.begun) - self.compiled // self.compiled_a_trial)
 
     def make_room(self) -> None:
         self.rooms_made += 1
@@ -98,16 +107,19 @@ def timed(time_us: float, reps: int) -> Timed:
 
 
 class Pool:
-    def __init__(self, outcomes: dict[int, CompileOutcome]) -> None:
+    def __init__(self, outcomes: dict[int, CompileOutcome], check: Check, order: list[int]) -> None:
         self.outcomes = outcomes
+        self.check = check
+        self.order = order
 
     def compile(
         self, plans, capability, *, on_outcome, deadline, ended_by, stop
     ) -> list[CompileOutcome]:
         facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
         found = [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
-        for number, outcome in enumerate(found):
-            on_outcome(number, outcome)
+        for number in sorted(range(len(found)), key=lambda n: [*self.order, n].index(n)):
+            self.check.compiled += 1
+            on_outcome(number, found[number])
         return found
 
 
@@ -152,6 +164,7 @@ class Scene:
         self.stop_in_round = 0
         self.check = Check({}, {})
         self.outcomes: dict[int, CompileOutcome] = {}
+        self.compiled_in_order: list[int] = []
         monkeypatch.setattr(final_benchmark, "time_interleaved", self.clock)
         monkeypatch.setattr(final_benchmark, "PlanRunner", Runner)
         monkeypatch.setattr(final_benchmark, "host_us", lambda call, _: self.host[call()])
@@ -191,7 +204,7 @@ class Scene:
             counts_host=host is not None,
         )  # fmt: skip
         self.host = dict(host or {})
-        pool = Pool(self.outcomes)
+        pool = Pool(self.outcomes, self.check, self.compiled_in_order)
         tuner.compile(tuner.candidates, pool, H200, None, warm_up)
         self.check.times = self.times
         if warm_up is not None:

@@ -278,25 +278,40 @@ def test_what_is_held_is_compiled_where_it_could_win(
     assert why is None if begun else why.code is Code.NOT_BEGUN
 
 
+class Baselines:
+    """Baselines that compile beside the plans."""
+
+    seconds: ClassVar = {}
+    late = ()
+    takes_turns = False
+
+    def wait(self, most_s: float | None) -> float:
+        return 0.0
+
+
 def test_what_has_compiled_is_tried_beside_the_others(monkeypatch: pytest.MonkeyPatch):
-    class Baselines:
-        seconds: ClassVar = {}
-        late = ()
-        is_done = False
-
-        def wait(self, most_s: float | None) -> float:
-            return 0.0
-
     warm_up = Baselines()
     scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 9.0 + n for n in range(4)}})
     scene.outcomes = {1: CompileOutcome(reason=reason(Code.TIMED_OUT, "it hung"))}
     scene.check.is_ready = True
-    # Where torch.compile chooses its kernels by timing them, nothing else runs.
+    # Where something chooses its kernels by timing them, nothing else runs.
     scene.run(3, warm_up=warm_up)
     assert not scene.check.begun
-    warm_up.is_done = True
+    warm_up.takes_turns = True
     assert winner(scene.run(3, warm_up=warm_up)) == "plan 0"
     assert scene.check.begun == [0, 2]
+
+
+def test_of_what_has_compiled_the_likely_ones_are_tried_first(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 9.0 + n for n in range(12)}})
+    scene.compiled_in_order = [7, 3, 9, 5, 11, 2, 8, 0, 1, 4, 6, 10]
+    scene.check.is_ready = True
+    scene.check.compiled_a_trial = 4
+    warm_up = Baselines()
+    warm_up.takes_turns = True
+    assert winner(scene.run(12, warm_up=warm_up)) == "plan 0"
+    # Four have begun at a time, and what is left when all have compiled begins then.
+    assert scene.check.begun == [7, 3, 9, 5, 11, 0, 1, 2, 4, 6, 8, 10]
 
 
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 import torch
 from plans import scale_program
 
 from mirage_py.runtime.base.layouts import laid_out
 from mirage_py.runtime.eager.writing import WritingFunction
+from mirage_py.runtime.tune import baselines
 from mirage_py.runtime.tune.baselines import WarmUp
+
+NAMES = ("eager", "compile", "theirs")
 
 
 def test_each_is_called_once_without_gradients():
@@ -114,3 +118,21 @@ def test_no_input_takes_the_address_of_one_that_a_function_remembers():
     warm_up.wait()
     fresh = [torch.zeros(program.inputs[0].shape, dtype=torch.half) for _ in range(8)]
     assert seen[0] not in [t.data_ptr() for t in fresh]
+
+
+def test_inductor_takes_turns_while_torch_compile_is_called_and_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    seen: dict[str, bool] = {}
+    functions = {n: lambda *_, n=n: seen.update({n: warm_up.takes_turns}) for n in NAMES}
+    warm_up = WarmUp(scale_program(4, 8), functions, torch.device("cpu"))
+    assert not warm_up.takes_turns
+    warm_up.wait()
+    assert seen == {"eager": False, "compile": True, "theirs": False}
+    assert warm_up.takes_turns
+    # An Inductor that measures elsewhere is not known to.
+    monkeypatch.setattr(baselines, "can_take_turns", lambda: False)
+    seen.clear()
+    warm_up = WarmUp(scale_program(4, 8), functions, torch.device("cpu"))
+    warm_up.wait()
+    assert seen == dict.fromkeys(NAMES, False)
