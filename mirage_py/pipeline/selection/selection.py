@@ -327,7 +327,17 @@ class Ranking:
         if own == item.family.program:
             self._tests.require_program(own)
             return item.evidence
-        parts = {d: splits_of(own, d) for d in split_dims(own)}
+        key = family, tuple((d, splits_of(own, d)) for d in split_dims(own))
+        if key not in self._at_parts:
+            self._at_parts[key] = self._tested_at(item, dict(key[1]))
+        return self._at_parts[key]
+
+    @cached_property
+    def _at_parts(self) -> dict[tuple[str, tuple[tuple[str, int], ...]], FieldEvidence]:
+        """What was tested once more, by family and parts: plans differ in tiles besides."""
+        return {}
+
+    def _tested_at(self, item: Verified, parts: Mapping[str, int]) -> FieldEvidence:
         try:
             return self._tests.run(at_splits(item.family, parts)).require()
         except UnsupportedError as error:

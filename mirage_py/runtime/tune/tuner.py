@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
@@ -112,7 +113,8 @@ def tune(
     beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
     what to try beside the fastest, at most ``climbing_rounds`` times over. Of the reference of an
     input set no more is evaluated than ``max_work`` element operations, and than there is time for.
-    A plan that ``vouch`` refuses does not win: the next one is asked about. With ``counts_host`` a
+    A plan that ``vouch`` refuses does not win: the next one is asked about. It is asked again, and
+    on another thread, about the same plan. With ``counts_host`` a
     call is as fast as a loop without CUDA graphs makes it, which waits for the host where the GPU
     is done sooner. The farm of a ``scheduler`` compiles.
 
@@ -317,7 +319,7 @@ class _Tuner:
     def _try(self, candidates: Sequence[Candidate], l2_bytes: int, deadline: float | None) -> None:
         alive = [c for c in candidates if c.alive]
         self.progress(f"checking {len(alive)} candidates against float64, {_REPS} replays")
-        with self.stages.timed("first round"):
+        with self.stages.timed("first round"), self._vouching_ahead():
             trials = self.check.first(
                 [c.plan for c in alive if c.plan is not None],
                 l2_bytes=l2_bytes,
@@ -332,6 +334,29 @@ class _Tuner:
                 candidate.timed(trial.time)
         for best in fastest([c for c in self.candidates if c.alive], 1):
             self.progress.found(best_us=best.time_us, measured=True)
+
+    @contextlib.contextmanager
+    def _vouching_ahead(self) -> Iterator[None]:
+        """While this process waits for many trials: that the plan which leads is the program for
+        all inputs is asked of the winner, and takes a second.
+        """
+        timed = self.check.timed if self.check.waiting >= _AHEAD else {}
+        if len(timed) < _TOP_K:
+            yield
+            return
+        leader = min(timed, key=timed.__getitem__)
+        asked = threading.Thread(target=self._vouch_ahead, args=(leader,), daemon=True)
+        asked.start()
+        try:
+            yield
+        finally:
+            # What it takes of the interpreter would be in the times of the next round.
+            asked.join()
+
+    def _vouch_ahead(self, plan: Plan) -> None:
+        # What is wrong with it is said where it wins.
+        with contextlib.suppress(Exception):
+            self.vouch(plan)
 
     # -- timing ----------------------------------------------------------------------------------
 

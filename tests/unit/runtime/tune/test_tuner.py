@@ -314,6 +314,28 @@ def test_of_what_has_compiled_the_likely_ones_are_tried_first(monkeypatch: pytes
     assert scene.check.begun == [7, 3, 9, 5, 11, 0, 1, 2, 4, 6, 8, 10]
 
 
+@pytest.mark.parametrize(("waiting", "known"), [(4, 6), (3, 6), (4, 5)])
+def test_the_leader_is_vouched_for_while_others_are_tried(
+    waiting: int, known: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Where few trials are left, or few are known, it would keep the next round waiting."""
+    scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 9.0 + n for n in range(8)}})
+    scene.check.timed = {numbered(n): 12.0 - n for n in range(known)}
+    monkeypatch.setattr(Check, "waiting", waiting)
+    asked: list[tuple[int, int]] = []
+    leader = known - 1
+
+    def vouch(plan: Plan) -> None:
+        asked.append((number_of(plan), len(scene.rounds)))
+        # What is said of a leader that does not win ends nothing.
+        if number_of(plan) == leader:
+            raise VerificationError("Y[3] differs", why="a tail is read twice")
+
+    assert winner(scene.run(8, vouch=vouch)) == "plan 0"
+    ahead = [(leader, 0)] if (waiting, known) == (4, 6) else []
+    assert asked == [*ahead, (0, 2)]
+
+
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
     scene.check.known = Known(0.0625, {"random": 0.0, "large": 0.25})
