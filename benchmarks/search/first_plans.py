@@ -26,8 +26,9 @@ from benchmarks.suite.plan_format import described
 from benchmarks.workloads.workloads import cells, suites
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import Request, rank_plans
-from mirage_py.pipeline.selection.selection import in_order_of_trial
+from mirage_py.pipeline.selection.selection import Ranking, in_order_of_trial
 from mirage_py.pipeline.selection.time_budget import USUAL_S
+from mirage_py.search.rank.instance import Instance
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.plan import Plan
 
@@ -47,6 +48,16 @@ def shape_of(plan: Plan) -> str:
 
 def first_plans(name: str, budget: float | None = USUAL_S["quick"]) -> list[Plan]:
     """The plans of a cell in the order in which they would be compiled."""
+    found, request = _ranking(name, budget)
+    return [i.plan for i in in_order_of_trial(found.instances, found.target, request)]
+
+
+def ranked_plans(name: str, budget: float | None) -> tuple[Instance, ...]:
+    """The plans of a workload in the roofline's order."""
+    return _ranking(name, budget)[0].instances
+
+
+def _ranking(name: str, budget: float | None) -> tuple[Ranking, Request]:
     workload = cells()[name]
     program = parse_file(workload.spec, sizes=workload.sizes)
     importlib.import_module("torch")  # a function that was traced has it
@@ -54,8 +65,7 @@ def first_plans(name: str, budget: float | None = USUAL_S["quick"]) -> list[Plan
     with patch.object(time, "monotonic", time.process_time):
         begun = time.monotonic() - _TRACED_S
         request = Request(target=_TARGET, effort="quick", budget=budget, begun=begun)
-        found = rank_plans(program, target(_TARGET), request)
-    return [i.plan for i in in_order_of_trial(found.instances, found.target, request)]
+        return rank_plans(program, target(_TARGET), request), request
 
 
 def row_of(name: str, measured: Sequence[Measured], most: int) -> Json:
