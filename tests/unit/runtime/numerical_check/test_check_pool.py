@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from concurrent.futures import wait
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import torch
-from unit.runtime.tune.scene import PROGRAM, RIGHT, number_of, numbered
+from unit.runtime.tune.scene import PROGRAM, RIGHT, number_of, numbered, timed
 
 from mirage_py.runtime.numerical_check import check_pool
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
@@ -43,7 +44,13 @@ class Worker:
         assert self.goes_on.wait(600.0)
         self.now += 1.0
         self.checked.append(number_of(plan))
-        return Reply("done", {"evidence": plain_evidence(RIGHT)})
+        return Reply(
+            "done",
+            {
+                "evidence": plain_evidence(RIGHT),
+                "time": asdict(timed(10.0 + number_of(plan), 3)),
+            },
+        )
 
 
 def test_what_was_begun_is_not_done_again(monkeypatch: pytest.MonkeyPatch):
@@ -72,6 +79,24 @@ def test_what_was_begun_waits_no_longer_than_the_deadline(monkeypatch: pytest.Mo
     assert 2 <= len(done) < 6
     assert sorted(worker.checked) == done
     assert trials[5].skipped
+
+
+@pytest.mark.parametrize(("before", "late"), [(12, 0), (4, 2)])
+def test_after_the_deadline_a_few_are_tried_where_few_were_before(
+    before: int, late: int, monkeypatch: pytest.MonkeyPatch
+):
+    worker = Worker(monkeypatch)
+    plans = [numbered(n) for n in range(before + 6)]
+    with NumericalCheck(PROGRAM, seed=0, device=0) as check:
+        for plan in plans[:before]:
+            check.begin(plan, l2_bytes=1, reps=3)
+        wait(check._begun.values())
+        assert check.waiting == 0
+        assert check.timed == {plan: 10.0 + n for n, plan in enumerate(plans[:before])}
+        trials = check.first(plans, l2_bytes=1, reps=3, deadline=worker.now - 1.0)
+    # A trial takes a second: in a second and a half two begin.
+    assert [t.skipped for t in trials] == [False] * (before + late) + [True] * (6 - late)
+    assert len(worker.checked) == before + late
 
 
 @pytest.mark.parametrize("off", [0.0, 1e-4, 0.1])
