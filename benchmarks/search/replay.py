@@ -1,7 +1,7 @@
 """A replay of first timings without a GPU: how much is lost by the order in which plans are timed.
 
-    python -m benchmarks.search.replay -o OUT.json [--only NAMES]   # 3 to 15 CPU s each
-    python -m benchmarks.search.replay --show RESULT.json           # the table again
+    python -m benchmarks.search.replay -o OUT.json.gz [--only NAMES]   # 3 to 15 CPU s each
+    python -m benchmarks.search.replay --show RESULT                   # the tables again
 
 Each workload with committed measurements is ranked as effort quick does without a clock. A plan has
 the least committed time of plans of its back end with the same tiles, warps and stages; launch
@@ -14,6 +14,7 @@ measured.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -163,7 +164,8 @@ def _roofline(plan: Plan) -> float:
 
 def read_lists(path: Path) -> dict[str, list[Plan]]:
     """The lists of a result file."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    data = path.read_bytes()
+    document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     names = document["fields"]
     return {
         key: [Plan(**dict(zip(names, plan, strict=True))) for plan in plans]
@@ -202,20 +204,21 @@ def main() -> None:
     for name in (n for n in workloads() if not asked or n.startswith(asked)):
         lists[name] = plans_of(name)
         if chosen.out:
-            chosen.out.write_text(document_of(lists), encoding="utf-8")
+            write(lists, chosen.out)
     show(lists)
 
 
-def document_of(lists: Mapping[str, Sequence[Plan]]) -> str:
-    """The text of a result file, a line for each workload."""
-    head = {"commit": commit(), "command": "python -m benchmarks.search.replay -o OUT"}
-    fields = list(Plan.__dataclass_fields__)
-    rows = (
-        f"{json.dumps(key)}: {json.dumps([list(asdict(p).values()) for p in plans])}"
-        for key, plans in lists.items()
-    )
-    start = json.dumps({**head, "fields": fields})[:-1]
-    return f'{start},\n"lists": {{\n' + ",\n".join(rows) + "\n}}\n"
+def write(lists: Mapping[str, Sequence[Plan]], path: Path, made_by: str = "") -> None:
+    """Write a result file, packed if its name ends in ``.gz``."""
+    document = {
+        "commit": made_by or commit(),
+        "command": "python -m benchmarks.search.replay -o OUT",
+        "fields": list(Plan.__dataclass_fields__),
+        "lists": {key: [list(asdict(p).values()) for p in plans] for key, plans in lists.items()},
+    }
+    data = json.dumps(document, separators=(",", ":")).encode("utf-8")
+    # No time of writing inside: the same lists are the same file.
+    path.write_bytes(gzip.compress(data, 9, mtime=0) if path.suffix == ".gz" else data)
 
 
 if __name__ == "__main__":
