@@ -33,7 +33,7 @@ from mirage_py.pipeline.partition.optimize_parts import (
 )
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
-from mirage_py.pipeline.pools.verify_pool import Begun, begin_findings, findings
+from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings
 from mirage_py.pipeline.selection.backends import (
     limits_for,
     rank_for,
@@ -57,7 +57,6 @@ from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
-from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.instance import Instance
@@ -435,41 +434,21 @@ def _rank_plans(
 
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
-    tested: Sequence[Instance] = ranked
-    begun_tests: Begun = {}
+    tested, ahead = [i.family for i in ranked], Begun()
     if on_ranked is not None:
         # Where verification ends early, it has the families that are tried first.
-        tested = in_order_of_trial(ranked, target, request)
-        begun_tests = _begin_to_verify(normal, tested, request)
-        on_ranked(tested, target, request)
+        tried = in_order_of_trial(ranked, target, request)
+        tested = [i.family for i in tried]
+        ahead = begin_by_compilers(normal, tested, _TRIALS, request.seed)
+        on_ranked(tried, target, request)
         verified_by = time_budget.verified_by()
     verified = verify_families(
-        normal,
-        [i.family for i in tested],
-        request,
-        executor=executor,
-        deadline=verified_by,
-        begun=begun_tests,
+        normal, tested, request, executor=executor, deadline=verified_by, begun=ahead
     )
     traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(
         program, normal, target, found, verified, safe.faults, ranked, request, limits, notes
     )
-
-
-def _begin_to_verify(program: Program, tried: Sequence[Instance], request: Request) -> Begun:
-    """The field tests of the families that are tried first, by workers that compile kernels next,
-    where such are kept and nobody uses them.
-    """
-    workers = Settings.from_env().workers
-    pool = None if request.scheduler else WARM.take(workers)
-    if pool is None:
-        return {}
-    try:
-        families = [i.family for i in tried]
-        return begin_findings(program, families, trials=_TRIALS, seed=request.seed, executor=pool)
-    finally:
-        WARM.give(workers, pool)
 
 
 def partition_of(program: Program, *, seed: int = 0) -> Partition | None:

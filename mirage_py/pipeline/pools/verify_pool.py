@@ -18,7 +18,9 @@ from typing import Any
 from mirage_py.errors import UnsupportedError
 from mirage_py.reasons import read_reason
 from mirage_py.runtime.process.executor import Executor, reply_of
+from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.runtime.process.worker_process import Reply
+from mirage_py.settings import Settings
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.json_form import dump_text, load_text
@@ -38,7 +40,7 @@ _AHEAD_SHARE = 0.5
 _LOOK_S = 0.05
 
 # Tests that were asked for, by the digests of the families.
-Begun = Mapping[str, Future[Reply]]
+Begun = dict[str, Future[Reply]]
 
 
 def begin_findings(
@@ -54,6 +56,20 @@ def begin_findings(
     first = list({f.digest: f for f in families}.values())[: most if most > 1 else 0]
     task = _task(program, trials, seed)
     return {f.digest: executor.submit({**task, "family": dump_text(f)}) for f in first}
+
+
+def begin_by_compilers(
+    program: Program, families: Sequence[UGraph], trials: int, seed: int
+) -> Begun:
+    """The same, by workers that compile kernels next, where such are kept and nobody uses them."""
+    workers = Settings.from_env().workers
+    pool = WARM.take(workers)
+    if pool is None:
+        return {}
+    try:
+        return begin_findings(program, families, trials=trials, seed=seed, executor=pool)
+    finally:
+        WARM.give(workers, pool)
 
 
 def findings(

@@ -10,6 +10,7 @@ import pytest
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pools import verify_pool
 from mirage_py.runtime.process.executor import SEARCH
+from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.search.enumerate.search import search
@@ -58,6 +59,21 @@ def test_what_was_begun_elsewhere_is_found_the_same(softmax: Program, families: 
         there = dict(verify_pool.findings(softmax, families, trials=2, seed=3, begun=begun))
     assert list(begun) == [f.digest for f in families[:2]]
     assert here == there
+
+
+def test_compilers_that_wait_test_families_and_are_given_back(
+    softmax: Program, families: list[UGraph], monkeypatch: pytest.MonkeyPatch
+):
+    warm = WarmWorkers()
+    monkeypatch.setattr(verify_pool, "WARM", warm)
+    monkeypatch.setenv("MIRAGE_PY_WORKERS", "4")
+    assert verify_pool.begin_by_compilers(softmax, families, 2, 3) == {}
+    with WorkerPool(4, SEARCH) as pool:
+        warm.keep(4, lambda: pool)
+        begun = verify_pool.begin_by_compilers(softmax, families, 2, 3)
+        assert list(begun) == [f.digest for f in families[:2]]
+        assert all(future.result().done for future in begun.values())
+        assert warm.take(4) is pool
 
 
 class Elsewhere:
