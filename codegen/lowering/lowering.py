@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from mirage_py.codegen.lowering.base_two_shifts import is_shift, shift_tensors, stored_in_base_two
+from mirage_py.codegen.lowering.half_functions import with_half_functions
 from mirage_py.codegen.lowering.half_range import within_half_range
 from mirage_py.codegen.lowering.hidden_constants import with_hidden_constants
 from mirage_py.codegen.lowering.precision import TypedBlock, insert_casts
@@ -52,7 +53,9 @@ def lowered(
     stored = shift_tensors(blocks, between)
     cheaper = [
         within_half_range(
-            ugraph.program, reduce_strength(with_shifts_first(b, stored)), ugraph.tensors
+            ugraph.program,
+            reduce_strength(with_half_functions(with_shifts_first(b, stored), ugraph.tensors)),
+            ugraph.tensors,
         )
         for b in _with_late_factors(ugraph, blocks, run_time)
     ]
