@@ -142,7 +142,7 @@ def optimize(
     request = Request(
         target, backend, effort, budget, seed, limits, baselines,
         should_stop=should_stop, journal=journal, fp32_precision=fp32_precision,
-        rows=tuple(invariant),
+        rows=(invariant,) if isinstance(invariant, str) else tuple(invariant),
     )  # fmt: skip
     if progress is not None:
         return run(program, replace(request, progress=progress))

@@ -46,33 +46,37 @@ def joined_composites(
     """For each back end a few composites with fused convolutions, the most promising first; empty
     if no convolution can be fused. Parts that stay as they are keep the plans ``chosen``.
     """
-    known = {
+    theirs = {
         p.renamed("").digest: [c] for p, c in zip(whole.parts, chosen, strict=True) if c.picked
     }
     direct = direct_convolutions(whole)
-    # A lone convolution has the same digest as the library's part; ours has to be searched anew.
-    for number in direct.ours:
-        known.pop(direct.partition.parts[number].renamed("").digest, None)
+    # A lone convolution has the same digest as the library's part, whose plan it must not have.
+    ours = {direct.partition.parts[n].renamed("").digest for n in direct.ours}
+    searched: dict[str, Sequence[Chosen]] = {}
     end = TimeBudget(request.budget).end
     made: dict[Plan, Composite] = {}
-    for found in _partitions(whole, direct):
+    for found, is_direct in _partitions(whole, direct):
         ways: list[Sequence[Chosen]] = []
         for part, of in zip(found.parts, alike(found.parts), strict=True):
             key = part.renamed("").digest
-            if key not in known and of < len(ways):
-                first = found.parts[of]
-                known[key] = [renamed(c, first, part, target) for c in ways[of]]
-            elif key not in known:
+            known = searched if is_direct and key in ours else {**searched, **theirs}
+            if key in known:
+                way = known[key]
+            elif of < len(ways):
+                way = [renamed(c, found.parts[of], part, target) for c in ways[of]]
+            else:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 named = request.named(part.name)
                 asked = replace(named, limits=_LIMITS, journal=None, budget=left)
-                known[key] = (
+                way = (
                     _likeliest(part, rank, asked, target)
                     if measure
                     else [choose(part, rank, asked, target, measure=False, by_library=False)]
                 )
-            ways.append(known[key])
-            if not any(c.picked for c in ways[-1]):
+            if key not in known:
+                searched[key] = way
+            ways.append(way)
+            if not any(c.picked for c in way):
                 break
         else:
             for composite in _of_ways(found, ways):
@@ -80,14 +84,17 @@ def joined_composites(
     return sorted(made.values(), key=lambda c: c.time_us)
 
 
-def _partitions(whole: Partition, direct: DirectPartition) -> Iterator[Partition]:
-    """The partitions to try: convolutions of few channels as sums, the others as matmuls."""
+def _partitions(whole: Partition, direct: DirectPartition) -> Iterator[tuple[Partition, bool]]:
+    """The partitions to try, and whether convolutions of few channels are our sums in it: beside
+    these, or beside the library's calls, the others are matmuls of ours.
+    """
     for base in [direct.partition, whole] if direct.ours else [whole]:
+        is_direct = base is not whole
         joined = joined_convolutions(base)
         if joined is not None:
-            yield joined
-        if base is not whole:
-            yield base
+            yield joined, is_direct
+        if is_direct:
+            yield base, is_direct
 
 
 def _of_ways(found: Partition, ways: Sequence[Sequence[Chosen]]) -> Iterator[Composite]:

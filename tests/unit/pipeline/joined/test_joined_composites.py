@@ -11,7 +11,7 @@ from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.joined.joined_composites import joined_composites
 from mirage_py.pipeline.partition import memory_formats
 from mirage_py.pipeline.partition.composites import picked_in
-from mirage_py.pipeline.partition.part_choice import Chosen
+from mirage_py.pipeline.partition.part_choice import Chosen, choose
 from mirage_py.pipeline.pipeline import partition_of, rank_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.targets import target
@@ -57,3 +57,21 @@ def test_there_is_none_where_a_part_has_no_plan(monkeypatch):
         raise UnsupportedError("not to be searched", where=program.name)
 
     assert _composites(_program()[0], monkeypatch, rank=refusing) == []
+
+
+def test_convolutions_of_few_channels_are_ours_or_the_librarys_beside_matmuls_of_ours(monkeypatch):
+    """A matmul of ours was never beside the library's depthwise convolution, if that is a part by
+    itself: both had one digest.
+    """
+    monkeypatch.setattr(memory_formats, "_LEAST_FLOPS", 0.0)
+    shapes = (2, 8, 6, 7), (8, 1, 3, 3), (16, 8, 3, 3)
+    inputs = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+    program = trace(
+        lambda x, w, v: F.conv2d(F.conv2d(x, w, None, 1, 1, 1, 8), v, padding=1).relu(), *inputs
+    )
+    whole, h200, request = partition_of(program), target("h200"), Request("h200", "triton")
+    chosen = [choose(p, rank_plans, request, h200, measure=False) for p in whole.parts]
+    found = joined_composites(whole, chosen, rank_plans, request, h200, measure=True)
+    kernels = [c.plan.ugraph.kernels for c in found]
+    by_library = {tuple(k.args[1] for k in plan if isinstance(k, LibraryCall)) for plan in kernels}
+    assert by_library == {(), ("w",), ("v",)}

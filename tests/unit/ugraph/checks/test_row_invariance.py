@@ -91,6 +91,9 @@ def test_dimensions_that_are_no_rows():
     with pytest.raises(InputError, match="no dimension 'z'") as caught:
         mirage_py.optimize(program, target="h200", invariant=["e", "z"])
     assert caught.value.why == f"its dimensions are {', '.join(program.dim_names)}"
+    # A name alone was taken for the list of its letters.
+    with pytest.raises(InputError, match="no dimension 'es'"):
+        mirage_py.optimize(program, target="h200", invariant="es")
 
 
 def found_plan():
