@@ -62,12 +62,13 @@ def saturate(
 
 def _saturated(saturation: Saturation, rounds: int, max_nodes: int) -> ClassTable:
     bound: Bound = "rounds"
+    small = 0
     while saturation.rounds < rounds:
-        if saturation.nodes() <= _OF_CUT * max_nodes or not saturation.rounds:
-            saturation.save()
+        if saturation.nodes() <= _OF_CUT * max_nodes:
+            small = saturation.rounds
         changed = saturation.step(max_nodes)
         if saturation.nodes() > max_nodes:
-            saturation.restore()
+            saturation.restart(small, max_nodes)
             bound = "nodes"
             break
         if not changed:
@@ -91,7 +92,6 @@ class Saturation:
         self.roots = tuple(roots)
         self.axes = tuple(axes)
         self.ring: Ring = ring
-        self.rounds = 0
         bits = {axis: 1 << n for n, axis in enumerate(self.axes)}
         facts = extent_facts(self.roots, self.axes) if ring == "expanded" else ()
         terms = (*self.roots, *(t for pair in facts for t in pair))
@@ -114,8 +114,13 @@ class Saturation:
                 told.append(egg.ActionCommand(egg.Set(HERE, DEPENDENCE_TABLE, [expr], mask)))
         for left, right in facts:
             told.append(egg.ActionCommand(egg.Union(HERE, exprs[left], exprs[right])))
+        self._told = told
+        self._begin()
+
+    def _begin(self) -> None:
+        self.rounds = 0
         self._egraph = egg.EGraph()
-        self._egraph.run_program(*told)
+        self._egraph.run_program(*self._told)
 
     def step(self, max_nodes: int) -> bool:
         """Apply every law once, everywhere. False when nothing changed.
@@ -132,15 +137,13 @@ class Saturation:
                 break
         return changed
 
-    def save(self) -> None:
-        """Keep what is there for ``restore``."""
-        self._saved = self.rounds
-        self._egraph.run_program(egg.Push(1))
-
-    def restore(self) -> None:
-        """Back to what was there when it was saved."""
-        self.rounds = self._saved
-        self._egraph.run_program(egg.Pop(HERE, 1))
+    def restart(self, rounds: int, max_nodes: int) -> None:
+        """Back to what was there after so many rounds, made again: few programs are cut, and to
+        keep a copy took as long as the round after it.
+        """
+        self._begin()
+        while self.rounds < rounds:
+            self.step(max_nodes)
 
     def close(self) -> None:
         """Give the e-graph back: it may end in its own thread only."""
