@@ -47,10 +47,10 @@ class ScalarGraph:
 
     def add(self, scalar: Scalar) -> int:
         """The position of a number, made at most once."""
-        if scalar not in self._known:
-            self._known[scalar] = len(self.scalars)
+        known = self._known.setdefault(scalar, len(self.scalars))
+        if known == len(self.scalars):
             self.scalars.append(scalar)
-        return self._known[scalar]
+        return known
 
     def const(self, value: float) -> int:
         """A literal."""

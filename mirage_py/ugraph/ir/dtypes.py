@@ -24,6 +24,15 @@ class DType:
     max_finite: float
     is_float: bool = True
 
+    def __eq__(self, other: object) -> bool:
+        """By name, which no two of them share."""
+        if self is other:
+            return True
+        return isinstance(other, DType) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def lowest(self) -> float:
         """The lowest finite value."""

@@ -12,7 +12,7 @@ a look-up; it may be any number, so it is taken modulo the extent of what it poi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
@@ -32,6 +32,18 @@ class IndexExpr:
     name: str = ""
     value: int = 0
     args: tuple[IndexExpr, ...] = ()
+    # Expressions are keys of many tables and share their parts: each is hashed once, when asked.
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __hash__(self) -> int:
+        known = self._hash
+        if not known:
+            known = hash((self.op, self.name, self.value, self.args))
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return IndexExpr, (self.op, self.name, self.value, self.args)  # hashes differ by process
 
     def __add__(self, other: IndexExpr | int) -> IndexExpr:
         return add(self, _lift(other))
@@ -325,6 +337,17 @@ class Predicate:
     op: str
     exprs: tuple[IndexExpr, ...] = ()
     args: tuple[Predicate, ...] = ()
+    _hash: int = field(init=False, compare=False, repr=False, default=0)  # as an expression's
+
+    def __hash__(self) -> int:
+        known = self._hash
+        if not known:
+            known = hash((self.op, self.exprs, self.args))
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Predicate, (self.op, self.exprs, self.args)
 
     def dims(self) -> tuple[str, ...]:
         """Names of the dimensions it depends on, in order of first use."""
