@@ -58,10 +58,11 @@ def exact_inputs(programs: Sequence[Program], draws: int, seed: int) -> dict[str
     ranges = label_ranges(program)
     pool = np.array(list(dict.fromkeys(x for p in programs for x in _pool(p))))
     for number in range(draws):
+        # What `choice` draws, without the array that it makes of what is chosen from.
         draw = np.random.default_rng([seed, number])
         shared = STYLES[number] if number < len(STYLES) else None
         for tensor in program.inputs:
-            style = shared or str(draw.choice(STYLES))
+            style = shared or STYLES[draw.integers(len(STYLES))]
             if not shared and (chance := draw.random()) < _DISTINCT_SHARE + _LEVEL_SHARE:
                 style = "distinct" if chance < _DISTINCT_SHARE else "levels"
             if tensor.name in ranges:
@@ -130,7 +131,7 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
     elif style == "counts":
         values = draw.integers(0, 3, size=shape).astype(np.float64)
     elif style == "constants":
-        values = draw.choice(pool, size=shape)
+        values = pool[draw.integers(len(pool), size=shape)]
     elif style == "small":
         values = draw.integers(-3, 4, size=shape).astype(np.float64)
     elif style == "distinct":
@@ -144,9 +145,9 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
     elif style == "levels":
         values = draw.integers(0, 9, size=shape) / 4.0 + _levels(shape, pool, draw)
     elif style == "limits":
-        values = draw.choice(pool, size=shape) * _lonely(shape, draw)
+        values = pool[draw.integers(len(pool), size=shape)] * _lonely(shape, draw)
     else:
-        values = 1.0 + draw.integers(-2, 3, size=shape) * draw.choice(_NEAR)
+        values = 1.0 + draw.integers(-2, 3, size=shape) * _NEAR[draw.integers(len(_NEAR))]
     return values if tensor.dtype.is_float else np.rint(values)
 
 
