@@ -6,14 +6,13 @@ import difflib
 import functools
 import gc
 import os
-import sys
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 
 import hypothesis
 import pytest
 import quick
+import quicker_torch
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 MAX_DIFF_LINES = 80
@@ -63,26 +62,10 @@ def pytest_collection():
     try:
         return (yield)
     finally:
-        _hurry_torch()
+        quicker_torch.install()
         gc.freeze()
         gc.set_threshold(20_000)
         gc.enable()
-
-
-def _hurry_torch() -> None:
-    """Half of the time that torch.export takes to decompose operators goes into the list of all of
-    them, made anew, and into annotations of functions, made anew for each: collections.abc's
-    Callable is slow, that of typing keeps what it was asked for. torch.compile times the guards of
-    every graph, for which it first flushes the processor's caches.
-    """
-    exported = sys.modules.get("torch.export.exported_program")
-    if exported is not None:
-        of_torch = exported._collect_all_valid_cia_ops
-        exported._collect_all_valid_cia_ops = functools.cache(of_torch)
-        sys.modules["torch._ops"].Callable = typing.Callable
-    guards = sys.modules.get("torch._dynamo.guards")
-    if guards is not None:
-        guards.profile_guard_manager = lambda *_: 0.0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -150,9 +150,15 @@ def section_of(name: str) -> str:
 
 @functools.cache
 def import_statements(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """Those inside functions included."""
-    nodes = ast.walk(ast.parse(source))
-    return tuple(n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom))
+    """Those inside functions included; an expression holds none."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    todo: list[ast.AST] = [ast.parse(source)]
+    for node in todo:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif not isinstance(node, ast.expr):
+            todo += ast.iter_child_nodes(node)
+    return tuple(found)
 
 
 def imported_modules(source: str, name: str) -> Iterator[tuple[int, str]]:

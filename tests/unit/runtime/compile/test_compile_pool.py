@@ -78,12 +78,12 @@ def test_each_failure_is_reported_and_the_others_go_on():
 
 
 def test_a_time_out_ends_what_the_worker_started(pool: WorkerPool):
-    seconds = "6123.45"
+    seconds = f"{61_000 + os.getpid()}"  # others may run this test at the same time
     (reply,) = pool.map([task(HANGS_WITH_A_CHILD.format(seconds=seconds))])
     assert reply.kind == "timeout"
     # The signal is sent, and nobody waits for a child's child: it may still be seen for a moment.
     for _ in range(600):
-        if seconds not in _command_lines():
+        if f"sleep {seconds}" not in _command_lines():
             return
         time.sleep(0.1)
     pytest.fail("what the worker started lives on")
@@ -113,10 +113,17 @@ def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
         (worker,) = pool._workers
         hanging = worker._process
         assert hanging is not None
-        interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+
+        def press() -> None:
+            while not worker._at_work:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupt = threading.Thread(target=press)
         interrupt.start()
         with pytest.raises(KeyboardInterrupt):
             pool.map([HANGING, HANGING])
+        interrupt.join()
         # Neither had come to its end, and the second was not begun in a new process.
         assert hanging.returncode == -signal.SIGKILL
         assert not worker.is_running

@@ -108,11 +108,12 @@ def test_every_kind_is_among_the_plans(lora: list[UGraph]) -> None:
 
 
 def test_same_input_same_ranking(lora: list[UGraph]) -> None:
-    assert rank(lora, H200, 24) == rank(lora, H200, 24)
+    families = lora[::4]
+    assert rank(families, H200, 24) == rank(families, H200, 24)
 
 
 def test_the_shortlist_loses_no_best_plan(lora: list[UGraph]) -> None:
-    families = lora[::4]
+    families = lora[::8]
     best: dict[str, float] = {}
     for family in families:
         for instance in instances(family, H200, 10**6):
@@ -186,7 +187,7 @@ def test_parts_in_halves_take_turns_with_parts_in_floats() -> None:
 
 
 def test_back_ends_that_share_their_tilings_rank_as_each_does_alone(lora: list[UGraph]) -> None:
-    families = lora[::4]
+    families = lora[::8]
     ours = rank(families, H200, 12, "cuda")
     others = rank(families, H200, 12, "triton")
     together = sorted([*others, *ours], key=lambda i: i.estimate.time_us)

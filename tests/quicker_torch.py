@@ -1,0 +1,65 @@
+"""What torch does anew in each of a thousand traces, done once; values and graphs stay the same."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+def install() -> None:
+    """In the modules that have been imported.
+
+    Half of the time that torch.export takes to decompose operators goes into the list of all of
+    them, made anew, and into annotations of functions, made anew for each: collections.abc's
+    Callable is slow, that of typing keeps what it was asked for. torch.compile times the guards of
+    every graph, for which it first flushes the processor's caches.
+    """
+    exported = sys.modules.get("torch.export.exported_program")
+    if exported is not None:
+        of_torch = exported._collect_all_valid_cia_ops
+        exported._collect_all_valid_cia_ops = functools.cache(of_torch)
+        exported._is_preservable_cia_op = functools.cache(exported._is_preservable_cia_op)
+        sys.modules["torch._ops"].Callable = typing.Callable
+        overrides = exported._override_composite_implicit_decomp
+        exported._override_composite_implicit_decomp = _kept(overrides)
+    guards = sys.modules.get("torch._dynamo.guards")
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0
+
+
+def _kept(overrides: Callable[..., Any]) -> Callable[..., Any]:
+    """Rules for several hundred operators are in force while one program is decomposed, a dozen
+    kernels for each. They are the same for every program: here each operator is given the kernels
+    that it had the first time.
+    """
+    known: dict[tuple[int, ...], tuple[Mapping[Any, Any], ...]] = {}
+    fakes = sys.modules["torch._subclasses.fake_impls"].op_implementations_dict
+
+    @contextlib.contextmanager
+    def in_force(rules: Mapping[Any, Any]) -> Iterator[None]:
+        key = tuple(map(id, rules.values()))
+        if key not in known:
+            with overrides(rules):
+                kernels = {op: dict(op.py_kernels) for op in rules}
+                known[key] = rules, kernels, {op: fakes[op] for op in rules}
+                yield
+            return
+        _, kernels, of_fakes = known[key]
+        before = {op: op.py_kernels for op in kernels}
+        for op, own in kernels.items():
+            op.py_kernels = dict(own)
+            op._dispatch_cache.clear()
+        fakes.update(of_fakes)
+        try:
+            yield
+        finally:
+            for op, own in before.items():
+                op.py_kernels = own
+                op._dispatch_cache.clear()
+                fakes.pop(op, None)
+
+    return in_force
