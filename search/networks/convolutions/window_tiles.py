@@ -28,10 +28,11 @@ def window_tiles(spec: FusedConvolution, target: Target, count: int) -> tuple[Wi
     """The best so many; none where it is no kernel over windows."""
     if not is_over_windows(spec):
         return ()
-    # What is around changes no tiles, and looking at them takes a second.
+    # Neither the epilogue nor where a slice lies decides which tiles fit, and ranking takes a
+    # second.
     bare = replace(
-        spec, has_bias=False, has_residual=False, residual_pitch=0, residual_offset=0,
-        relu_before=False, relu_after=False,
+        spec, pitch=0, offset=0, has_bias=False, has_residual=False, residual_pitch=0,
+        residual_offset=0, relu_before=False, relu_after=False,
     )  # fmt: skip
     return _ranked(bare, target)[:count]
 

@@ -10,10 +10,12 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from mirage_py.dynamo.networks import convolution_times, rewriting
 from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
 from mirage_py.dynamo.networks.convolution_times import Timed
 from mirage_py.dynamo.networks.separable import chosen_pairs, pairs, without_pairs
 from mirage_py.search.networks.convolutions.tiles import least_us, modelled_ns, ranked_tiles
+from mirage_py.search.networks.convolutions.window_tiles import window_tiles
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import ConvolutionTiles, FusedConvolution
 
@@ -96,6 +98,29 @@ def test_a_pair_is_taken_where_it_is_faster_than_two_kernels_of_any_kind() -> No
     assert not chosen(9.1)
     assert not chosen(8.9, 8.0)
     assert without_pairs(found, []) == found
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_a_graph_gets_the_faster_of_both(is_faster: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(specs: list[FusedConvolution], *_: object) -> dict[FusedConvolution, Timed]:
+        # Two kernels take 6 us each, one for both less or more than that.
+        return {
+            s: Timed(
+                (window_tiles(s, H200, 1) or ranked_tiles(s, H200, 1))[0],
+                (11.0 if is_faster else 13.0) if s.is_separable else 6.0,
+                20.0,
+            )
+            for s in specs
+        }
+
+    monkeypatch.setattr(convolution_times, "convolution_times", timed)
+    monkeypatch.setattr(rewriting, "make_counters", lambda _: None)
+    module, _ = _found(_whole)
+    lines = rewriting._kernels(module, {}, H200, torch.device("cpu"))
+    assert ("1 depthwise convolutions are in the kernels of pointwise ones" in lines) == is_faster
+    names = [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
+    assert names.count("mirage_py.fused_convolution.default") == (1 if is_faster else 2)
+    assert torch.equal(module(_IMAGE), _whole(_IMAGE))
 
 
 def test_tiles_have_all_channels_and_results() -> None:

@@ -143,6 +143,11 @@ def test_plans_travel_as_text() -> None:
         assert read_plan(plan_text(spec, tiles)) == (spec, tiles)
 
 
+def test_tiles_are_ranked_once_whatever_is_around() -> None:
+    bare = replace(_AROUND, relu_before=False, has_bias=False, relu_after=False, pitch=0, offset=0)
+    assert window_tiles(_AROUND, H200, 24) is window_tiles(bare, H200, 24)
+
+
 def test_a_relu_in_front_is_applied_once_to_each_element() -> None:
     spec = FusedConvolution(1, 16, 12, 12, 16, (3, 3), padding=(1, 1), groups=16, relu_before=True)
     (kernel,) = emit_cuda(window_plan(spec, window_tiles(spec, H200, 1)[0]))
