@@ -44,7 +44,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantised", description=__doc__)
     parser.add_argument("--dry", action="store_true", help="emit every plan, without a GPU")
-    parser.add_argument("--rows", type=int, nargs="+", default=[16, 4, 1])
+    parser.add_argument("--rows", type=int, nargs="+", default=[16, 8, 4, 1])
     parser.add_argument("--programs", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--tuned", type=float, default=0, help="seconds for a search of each")
     parser.add_argument("--peer", action="store_true", help="time torch.compile beside them")
@@ -128,6 +128,8 @@ def _weights(name: str) -> list[torch.Tensor]:
         low, high, kind = (0, 256, torch.uint8) if packed else (-128, 128, torch.int8)
         shape = (OUTPUTS, COLUMNS // (2 if packed else 1))
         drawn = lambda: torch.randint(low, high, shape, device="cuda", dtype=kind)  # noqa: E731
+    if name == "fp8":
+        drawn = lambda: torch.randn(OUTPUTS, COLUMNS, device="cuda").to(torch.float8_e4m3fn)  # noqa: E731
     first = drawn()
     return [first, *(drawn() for _ in range(_COLD_BYTES // first.nbytes))]
 

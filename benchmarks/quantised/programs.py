@@ -8,9 +8,10 @@ from functools import cache
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
-from mirage_py.ugraph.ir.launch_choices import Arch
+from mirage_py.search.model.launches import BackEnd
+from mirage_py.ugraph.ir.launch_choices import Arch, CodeForm, NextStart
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.plan import Plan, chained
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -23,6 +24,8 @@ _CODE = "(where(c < 1, bit_and(W[n, {0}], 15), shift_right(W[n, {0}], 4)) - 8)"
 _SPECS = {
     "bf16": f"{_SIZES}X[B, K], W[N, K] : bf16\nY[b, n] : bf16 = sum[k](X[b, k] * W[n, k])",
     "int8": f"{_SIZES}X[B, K], S[N] : bf16, W[N, K] : i8\n"
+    "Y[b, n] : bf16 = sum[k](X[b, k] * W[n, k]) * S[n]",
+    "fp8": f"{_SIZES}X[B, K], S[N] : bf16, W[N, K] : f8e4m3\n"
     "Y[b, n] : bf16 = sum[k](X[b, k] * W[n, k]) * S[n]",
     "int4": f"{_SIZES}X[B, 2 * J], S[N] : bf16, W[N, J] : u8\nindex c < 2\n"
     f"Y[b, n] : bf16 = sum[j, c](X[b, 2 * j + c] * {_CODE.format('j')}) * S[n]",
@@ -47,17 +50,24 @@ _LOOPS = {
     "int8_groups": ("g", ("g", "r")),
     "int4_groups": ("g", ("g", "j", "c")),
     "mxfp4": ("g", ("g", "j", "c")),
+    "fp8": ("k", ("k",)),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """``outputs`` in a block, positions in an iteration, warps, and stages of the inputs."""
+    """``outputs`` in a block, positions in an iteration, warps, and stages of the inputs; the form
+    of codes. A plan in a ``chain`` starts while the call before it ends, and copies its first
+    weights before it waits.
+    """
 
     outputs: int
     positions: int
     warps: int
     stages: int
+    form: CodeForm | None = None
+    chain: bool = False
+    backend: BackEnd = "cuda"
 
 
 # Two or three stages are faster than more of the same size; four warps share out 256 positions and
@@ -67,23 +77,36 @@ _BYTES = (
     Tiles(64, 256, 8, 3), Tiles(32, 512, 8, 3), Tiles(64, 256, 4, 4),
 )  # fmt: skip
 _NIBBLES = (
-    Tiles(64, 128, 2, 4), Tiles(64, 256, 4, 3), Tiles(64, 256, 4, 2), Tiles(128, 256, 4, 2),
-    Tiles(32, 256, 4, 3), Tiles(64, 128, 2, 3), Tiles(64, 256, 8, 3),
-)  # fmt: skip
+    Tiles(64, 128, 2, 4),
+    Tiles(64, 256, 4, 3),
+    Tiles(64, 256, 4, 2),
+    Tiles(64, 128, 2, 3),
+)
 _BYTES_OF_GROUPS = (
     Tiles(64, 2, 4, 3), Tiles(64, 1, 2, 4), Tiles(128, 2, 4, 3), Tiles(64, 4, 8, 2),
     Tiles(64, 2, 4, 4),
 )  # fmt: skip
-_OF_GROUPS = (
-    Tiles(64, 4, 4, 3), Tiles(64, 4, 4, 2), Tiles(64, 2, 2, 4), Tiles(64, 4, 8, 3),
-)  # fmt: skip
+_OF_GROUPS = (Tiles(64, 4, 4, 3), Tiles(64, 4, 4, 2), Tiles(64, 2, 2, 4))
+_FLOATS = (Tiles(64, 128, 4, 4), Tiles(64, 128, 4, 5), Tiles(32, 256, 4, 4))
+
+
+def _in_forms(tiles: tuple[Tiles, ...], *forms: CodeForm) -> tuple[Tiles, ...]:
+    """Tiles as they are, in these forms of codes, and the first two of each form in a chain."""
+    alike = [[replace(t, form=form) for t in tiles] for form in (None, *forms)]
+    chained = [replace(t, chain=True) for of_form in alike for t in of_form[:2]]
+    return (*(t for of_form in alike for t in of_form), *chained)
+
+
+_BOTH = (CodeForm.PAIRS, CodeForm.EXCESS)
 TILES = {
-    "bf16": (Tiles(128, 64, 4, 6), Tiles(64, 256, 4, 4), Tiles(128, 128, 8, 5)),
-    "int8": _BYTES,
-    "int4": _NIBBLES,
-    "int8_groups": _BYTES_OF_GROUPS,
-    "int4_groups": _OF_GROUPS,
-    "mxfp4": tuple(replace(t, positions=4 * t.positions) for t in _OF_GROUPS),
+    "bf16": _in_forms((Tiles(64, 256, 4, 4), Tiles(128, 128, 8, 5), Tiles(128, 64, 4, 6))),
+    "int8": _in_forms(_BYTES),
+    "int4": _in_forms(_NIBBLES, *_BOTH),
+    "int8_groups": _in_forms(_BYTES_OF_GROUPS, CodeForm.EXCESS),
+    "int4_groups": _in_forms(_OF_GROUPS, *_BOTH),
+    "mxfp4": _in_forms(tuple(replace(t, positions=4 * t.positions) for t in _OF_GROUPS)),
+    # Of float8 that is no operand of wgmma the CUDA back end has no kernels.
+    "fp8": tuple(replace(t, backend="triton") for t in _FLOATS),
 }
 
 
@@ -122,7 +145,7 @@ def _is_meant(name: str, ugraph: UGraph) -> bool:
 
 
 def plan(ugraph: UGraph, tiles: Tiles) -> Plan:
-    """A CUDA plan whose rows on tensor cores are the outputs."""
+    """A plan whose rows on tensor cores are the outputs."""
     (block,) = ugraph.kernels
     assert isinstance(block, BlockGraph)
     by = {"n": tiles.outputs, "b": 16}
@@ -137,7 +160,10 @@ def plan(ugraph: UGraph, tiles: Tiles) -> Plan:
         num_warps=tiles.warps,
         num_stages=(tiles.stages,),
         reversed_axes=True,
-        arch=Arch.SM_90A,
         evict_first=("W",),
+        codes=tiles.form,
     )
-    return Plan(replace(ugraph, kernels=(tiled,)), (options,), "cuda")
+    if tiles.backend == "cuda":
+        options = replace(options, arch=Arch.SM_90A)
+    found = Plan(replace(ugraph, kernels=(tiled,)), (options,), tiles.backend)
+    return chained(found, NextStart.WAITED, ("W",)) if tiles.chain else found

@@ -50,12 +50,13 @@ class KernelChoice:
     @property
     def tiling(self) -> Hashable:
         """Equal for choices that differ in launch options only; an order of axes is a tiling, and
-        so is another precision.
+        so is another precision or form of codes.
         """
         if isinstance(self.kernel, LibraryCall):
             return self.kernel.op
         loops = tuple((s.loop, s.tile) for s in self.kernel.sections)
-        return self.kernel.grid, loops, self.options.reversed_axes, self.options.precision
+        chosen = self.options
+        return self.kernel.grid, loops, chosen.reversed_axes, chosen.precision, chosen.codes
 
 
 class KernelRanker:

@@ -19,7 +19,7 @@ from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.residency import SECTOR_BYTES
 from mirage_py.ugraph.ir.dtypes import F32, DType
-from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.launch_choices import CodeForm, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
@@ -31,6 +31,9 @@ _ATOMIC_TRAFFIC = 4.0
 
 # Instructions that make a half of a code, two at a time.
 _CODE_OPS = 1.5
+
+# What makes whole numbers of the two codes of a byte, and scales of them.
+_OF_WHOLE_CODES = {"load", "bit_and", "shift_right", "mask", "where", "sub", "mul", "cast"}
 
 # Ways to compute float32 that are exact enough, the best first where the model sees no difference.
 _EXACT = (None, Precision.TF32X3)
@@ -134,6 +137,18 @@ class TiledKernel:
             return {}
         least = CODES_SIDE_BY_SIDE
         return {n: c for n, c in self.body.codes.items() if self._codes_inside(n, c[0]) >= least}
+
+    @cached_property
+    def code_forms(self) -> tuple[CodeForm | None, ...]:
+        """The forms that codes may have, the one with the fewest instructions first: of four bits
+        those that are whole numbers have several.
+        """
+        chains = [c for n, c in self.codes.items() if n in self.dots]
+        for chain in chains:
+            ops = {self.block.nodes[n].op for n in chain}
+            if "bit_and" not in ops or not ops <= _OF_WHOLE_CODES:
+                return (None,)
+        return (CodeForm.EXCESS, None) if chains else (None,)
 
     def _codes_inside(self, number: int, load: int) -> int:
         """Codes of a row that lie side by side along a matmul's inner positions."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.codes import CodeOrder
 from mirage_py.codegen.cuda.layout.fragments import Bits
 from mirage_py.codegen.cuda.layout.staging import vector_run
 from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
@@ -88,7 +89,9 @@ def code_load(facts: BlockAnalysis, operand: int) -> int | None:
     return max(sorted(loads), key=facts.elements, default=None)
 
 
-def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
+def permuted(
+    facts: BlockAnalysis, load: int, inner: Bits, order: CodeOrder = CodeOrder.APART
+) -> Bits | None:
     """The bits of K with those first that a thread holds of codes, but for two that lanes have;
     None where too few neighbours along K lie side by side.
     """
@@ -96,9 +99,10 @@ def permuted(facts: BlockAnalysis, load: int, inner: Bits) -> Bits | None:
     if len(side_by_side) < _ACCESS_BITS + _LANE_BITS:
         return None
     inside = [b for b in inner if b[0] not in facts.live(load)]
-    # Pairs are of bytes two apart: one mask takes both out of a word, where each has its half.
     first, second, *others = side_by_side[:_ACCESS_BITS]
-    held = (second, *inside, first, *others)
+    # Of bytes two apart one mask takes both codes out of a word, where each has its half.
+    is_apart = order is CodeOrder.APART
+    held = (second, *inside, first, *others) if is_apart else (*inside, first, second, *others)
     lanes = side_by_side[_ACCESS_BITS : _ACCESS_BITS + _LANE_BITS]
     rest = tuple(b for b in inner if b not in (*held, *lanes))
     return (held[0], *lanes, *held[1:], *rest)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.codes import CodeOrder, codes_of
 from mirage_py.codegen.cuda.layout.code_operands import code_load, outside_pieces, permuted
 from mirage_py.codegen.cuda.layout.fragments import (
     BYTE,
@@ -22,8 +23,8 @@ from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.dtypes import F8E4M3, DType
-from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.dtypes import BF16, F8E4M3, DType
+from mirage_py.ugraph.ir.launch_choices import CodeForm, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Registers of a result up to which every warp may have all of its rows and columns, and a share of
@@ -36,7 +37,9 @@ _MOST_PARTS_OF_CODES = 64
 class MmaPartition:
     """``left`` is the operand with the rows (M), ``right`` the one with the columns (N).
     ``uses_wgmma``: four warps multiply together (wgmma). ``has_codes``: an operand is computed
-    from integers of a byte.
+    from integers of a byte, the left one where ``codes_left``, and ``excess`` more than it stands
+    for. ``factor`` is a value for groups of inner positions that sums of a group are multiplied by,
+    in place of that operand; -1 for none.
     """
 
     left: int
@@ -45,6 +48,9 @@ class MmaPartition:
     fragments: Fragments
     uses_wgmma: bool = False
     has_codes: bool = False
+    codes_left: bool = True
+    excess: float = 0.0
+    factor: int = -1
 
     def sides(self, facts: BlockAnalysis) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
         """The nodes that hold the operands, and the layouts in which these are wanted."""
@@ -98,7 +104,8 @@ def partition_mma(
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
     kind = mma_kind(facts, number, options)
     in_parts = _may_be_in_parts(facts, number)
-    coded = _coded(facts, (left, right), shape) if kind == HALF else None
+    form = options.codes
+    coded = _coded(facts, (left, right), shape, form) if kind == HALF else None
     groups, of_warps = None, shape.inner[kind.inner :]
     if coded is not None:
         shape, of_warps = coded
@@ -115,13 +122,14 @@ def partition_mma(
     most = _MOST_PARTS if coded is None else _MOST_PARTS_OF_CODES
     warps = groups or _warps(facts, number, options, (kind, shape, of_warps, most), given)
     found = fragments(kind, shape, warps)
-    return MmaPartition(
+    plan = MmaPartition(
         left, right, facts.dtypes[left], found, groups is not None, coded is not None
     )
+    return _with_excess(facts, number, plan) if coded and form is CodeForm.EXCESS else plan
 
 
 def _coded(
-    facts: BlockAnalysis, operands: Sequence[int], shape: Shape
+    facts: BlockAnalysis, operands: Sequence[int], shape: Shape, form: CodeForm | None
 ) -> tuple[Shape, Bits] | None:
     """The shape with the bits of K as an operand of codes is read, and those of them that warps may
     share out; None without such an operand.
@@ -130,10 +138,44 @@ def _coded(
     known = [load for load in loads if load is not None]
     if len(known) != 1:
         return None
-    inner = permuted(facts, known[0], shape.inner)
+    order = CodeOrder.APART
+    if form is not None:
+        found = codes_of(facts, facts.root(operands[loads.index(known[0])]))
+        order = CodeOrder.BYTE if found is not None and found.kind == "u4" else order
+    inner = permuted(facts, known[0], shape.inner, order)
     if inner is None:
         return None
     return replace(shape, inner=inner), outside_pieces(facts, known[0], inner)
+
+
+def _with_excess(facts: BlockAnalysis, number: int, plan: MmaPartition) -> MmaPartition:
+    """The plan with the zero point of codes and scales of groups left to sums: of codes that this
+    matmul alone reads and whose sums are a loop's. 16 and a code are a number of bfloat16.
+    """
+    operands = (facts.root(plan.left), facts.root(plan.right))
+    is_left = code_load(facts, operands[0]) is not None
+    operand, state = operands[0 if is_left else 1], facts.fused.get(number)
+    codes = codes_of(facts, operand)
+    readers = [n for n in facts.emitted if operand in facts.inputs(n)]
+    is_sum = state is not None and facts.block.nodes[state].op == "accum_sum"
+    if codes is None or not is_sum or readers not in ([number], [state]):
+        return plan
+    # Threads have the rows of their codes in sums, too, and other columns.
+    if codes.factor >= 0 and not (is_left and _is_of_groups(facts, codes.factor, plan.fragments)):
+        return plan
+    has_excess = codes.kind == "u4" and facts.dtypes[operand] == BF16
+    excess = codes.excess if has_excess else 0.0
+    return replace(plan, codes_left=is_left, excess=excess, factor=codes.factor)
+
+
+def _is_of_groups(facts: BlockAnalysis, factor: int, found: Fragments) -> bool:
+    """Whether a factor is the same for all that a warp sums in consecutive steps."""
+    live = facts.live(factor)
+    inner = [b for b in found.shape.inner if b[0] in live]
+    last = [b for b in found.steps if b in inner]
+    is_last = last == [*found.steps[len(found.steps) - len(last) :]]
+    others = {b for b in inner if b not in last} - {*found.left.warps}
+    return is_last and not others
 
 
 def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:

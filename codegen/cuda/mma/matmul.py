@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.layout.code_operands import as_read
-from mirage_py.codegen.cuda.layout.fragments import FMA, TF32
+from mirage_py.codegen.cuda.layout.fragments import FMA, TF32, Bits
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.mma.fma_matmul import FmaMatmul, TileAt
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
+from mirage_py.codegen.cuda.softmax.excess import declare_excess, excess_sums, take_off_excess
 from mirage_py.codegen.cuda.text.c_text import weighted
 from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.launch_choices import Precision
 
 # Elements of an operand of several matmuls that a thread keeps for all of them.
@@ -120,25 +122,73 @@ class MatmulEmitter:
         for operand in tiles:
             # Waiting for the second one may have begun another phase.
             self.tile_at(operand)
-        steps = Layout(fragments.steps, (None,) * 5, fragments.left.warps)
-        with out.unrolled("k", 1 << len(fragments.steps)) as k:
-            words = []
-            for operand, layout in plan.sides(out.facts):
-                if operand in values:
-                    words.append((values[operand], "whole"))
-                    continue
-                step = Layout(
-                    tuple(b for b in layout.registers if b not in fragments.steps),
-                    layout.lanes,
-                    layout.warps,
-                )
-                name = out.value_name(operand)
-                more = {k: steps} if k != "0" else {}
-                staged = self.staged[operand]
-                read = as_read(step, staged.tile.columns) if plan.has_codes else step
-                value = self.copies.read(staged, tiles[operand], read, name, more)
-                words.append((self._in_order(plan, value, step), "step"))
-            self._tiles(plan, words, k, result)
+        high = self._groups(plan)
+        low = tuple(b for b in fragments.steps if b not in high)
+        each = {"g": high, "k": low}
+        with out.unrolled("g", 1 << len(high)) as g:
+            sums = result if plan.factor < 0 else self._sums_of_group(plan, result)
+            with out.unrolled("k", 1 << len(low)) as k:
+                lanes, warps = (None,) * 5, fragments.left.warps
+                more = {v: Layout(each[v], lanes, warps) for v in (g, k) if v != "0"}
+                words = self._words(plan, (tiles, values), more)
+                self._tiles(plan, words, weighted((g, 1 << len(low)), (k, 1)), sums)
+            if plan.factor >= 0:
+                self._add_group(plan, g, (sums, result))
+
+    def _groups(self, plan: MmaPartition) -> Bits:
+        """The bits of the number of a step that tell groups apart, whose sums have a factor."""
+        live = self.out.facts.live(plan.factor) if plan.factor >= 0 else ()
+        return tuple(b for b in plan.fragments.steps if b[0] in live)
+
+    def _sums_of_group(self, plan: MmaPartition, result: Value) -> Value:
+        """Registers for the sums of a group, and for what is taken off them."""
+        out = self.out
+        sums = Value(out.fresh(f"{result.name}_group"), result.layout, F32)
+        out.line(sums.declaration("0.0f"))
+        if plan.excess:
+            declare_excess(out, sums, plan)
+        return sums
+
+    def _add_group(self, plan: MmaPartition, group: str, sums: tuple[Value, Value]) -> None:
+        """Add the sums of a group, times its factor, to those of all."""
+        out, (own, total) = self.out, sums
+        if plan.excess:
+            take_off_excess(out, own, plan)
+        facts, layout = out.facts, total.layout
+        (_, left), _ = plan.sides(facts)
+        factor = self.need(plan.factor, left.of_dims(facts.live(plan.factor)))
+        reader = Layout((*layout.registers, *self._groups(plan)), layout.lanes, layout.warps)
+        with out.unrolled("r", own.words) as r:
+            by = factor.read_by(reader, weighted((group, own.words), (r, 1)))
+            out.line(f"{total.word(r)} += {by} * {own.word(r)};")
+
+    def _words(
+        self,
+        plan: MmaPartition,
+        sources: tuple[dict[int, str], dict[int, Value]],
+        more: dict[str, Layout],
+    ) -> list[tuple[Value, str]]:
+        """The operands of a step: all steps of what is in registers, or this one's part of a tile
+        in shared memory.
+        """
+        out, fragments = self.out, plan.fragments
+        tiles, values = sources
+        words = []
+        for operand, layout in plan.sides(out.facts):
+            if operand in values:
+                words.append((values[operand], "whole"))
+                continue
+            step = Layout(
+                tuple(b for b in layout.registers if b not in fragments.steps),
+                layout.lanes,
+                layout.warps,
+            )
+            name = out.value_name(operand)
+            staged = self.staged[operand]
+            read = as_read(step, staged.tile.columns) if plan.has_codes else step
+            value = self.copies.read(staged, tiles[operand], read, name, more)
+            words.append((self._in_order(plan, value, step), "step"))
+        return words
 
     def _in_order(self, plan: MmaPartition, value: Value, layout: Layout) -> Value:
         """The operand in the order of the fragment; halves as pairs."""
@@ -171,6 +221,8 @@ class MatmulEmitter:
         rows, columns = fragments.row_tiles, fragments.column_tiles
         steps = 1 << len(fragments.steps)
         within = self._columns_within(plan)
+        if plan.excess:
+            self._excess(plan, operands, k, result)
         with out.unrolled("m", rows) as m, out.unrolled("n", within) as n:
             tile = weighted((m, columns), (n, 1))
             c = [result.word(weighted((tile, 4), (str(i), 1))) for i in range(4)]
@@ -185,6 +237,27 @@ class MatmulEmitter:
             if name == Precision.TF32:
                 a, b = ([f"to_tf32({word})" for word in words] for words in (a, b))
             out.line(f"mma_{name}({', '.join([*c, *a, *b])});")
+
+    def _excess(
+        self, plan: MmaPartition, operands: list[tuple[Value, str]], k: str, result: Value
+    ) -> None:
+        """One step along K of the sums that are too much: those of a row or column tile that is
+        minus the excess, with each tile of the other operand.
+        """
+        out, steps = self.out, 1 << len(plan.fragments.steps)
+        (value, of_value) = operands[1 if plan.codes_left else 0]
+        count = self._columns_within(plan) if plan.codes_left else plan.fragments.row_tiles
+        minus = f"pack_{plan.dtype.name}({-plan.excess}f, {-plan.excess}f)"
+        with out.unrolled("n", count) as n:
+            c = [f"{excess_sums(result)}[{weighted((n, 4), (str(i), 1))}]" for i in range(4)]
+            tile = weighted((n, steps), (k, 1)) if of_value == "whole" else n
+            if plan.codes_left:
+                b = [value.word(weighted((tile, 2), (str(i), 1))) for i in range(2)]
+                words = [*[minus] * 4, *b]
+            else:
+                a = [value.word(weighted((tile, 4), (str(i), 1))) for i in range(4)]
+                words = [*a, minus, minus]
+            out.line(f"mma_{plan.dtype.name}({', '.join([*c, *words])});")
 
     def _columns_within(self, plan: MmaPartition) -> int:
         """Tiles of columns that a warp has, without those that are padding in every block."""

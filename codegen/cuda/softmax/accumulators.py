@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma, concatenated_sums
 from mirage_py.codegen.cuda.schedule.operand_layouts import later_layouts
+from mirage_py.codegen.cuda.softmax.excess import declare_excess, take_off_excess
 from mirage_py.codegen.cuda.softmax.rescaling import Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -50,7 +52,14 @@ class Accumulators:
             out.line(state.declaration())
             with out.unrolled("r", state.words) as r:
                 out.line(f"{state.word(r)} = {start};")
+        if plan := self._with_excess(number):
+            declare_excess(out, state, plan)
         out.hold(number, state)
+
+    def _with_excess(self, number: int) -> MmaPartition | None:
+        """The matmul that is added to an accumulator, if the whole loop's excess is summed."""
+        plan = self.out.layouts.mmas.get(self.facts.fused_by.get(number, -1))
+        return plan if plan is not None and plan.excess and plan.factor < 0 else None
 
     def _declare_concatenated(self, state: Value, number: int, mma: ConcatenatedMma) -> None:
         """Sums that are a part of those of an instruction for several matmuls."""
@@ -68,6 +77,9 @@ class Accumulators:
     def finish(self, states: Sequence[int]) -> None:
         """Add up the parts of sums after their loop."""
         out = self.out
+        for number in states:
+            if plan := self._with_excess(number):
+                take_off_excess(out, out.held(number)[0], plan)
         parts = []
         waiting = [n for n in states if n in out.layouts.parts]
         shared = self._share_shifts(states)

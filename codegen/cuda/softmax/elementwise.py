@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mirage_py.codegen.cuda.analysis.codes import CodeOrder, Codes, codes_of, is_power
 from mirage_py.codegen.cuda.exchange.partial_results import combined
 from mirage_py.codegen.cuda.layout.code_operands import as_stored
 from mirage_py.codegen.cuda.plan.promotion import Promotion
-from mirage_py.codegen.cuda.softmax.codes import Codes, codes_of, is_power
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -117,18 +117,26 @@ class ThreadGraphs:
     def _write_codes(self, number: int) -> bool:
         """Halves that are codes of bytes in registers, four bytes at a time."""
         found, layout = codes_of(self.facts, number), self.text.layout
-        if found is None or not found.fits(layout):
+        order = None if found is None else found.order(layout.registers)
+        if found is None or order is None:
             return False
         out, made = self.out, self.text.arrays[number]
-        factor = self._factor(found, made)
-        if found.factor >= 0 and factor is None:
+        mmas = out.layouts.mmas.values()
+        plan = next((m for m in mmas if number in map(self.facts.root, (m.left, m.right))), None)
+        is_left_out = plan is not None and 0 <= plan.factor == found.factor
+        factor = None if is_left_out else self._factor(found, made)
+        if found.factor >= 0 and factor is None and not is_left_out:
             return False
         stored = as_stored(self.facts, found.load, layout)
         held = self.need(found.load, stored)
         if not held.is_packed or held.layout != stored:
             return False
-        per_word, name = made.words // held.words, f"codes_{found.kind}_{made.dtype.name}"
-        zero = f", {found.zero_word(made.dtype)}" if found.kind == "u4" else ""
+        has_excess = plan is not None and plan.excess > 0.0
+        way = "pairs" if order is CodeOrder.BYTE else "codes"
+        per_word = made.words // held.words
+        name = f"{'excess' if has_excess else way}_{found.kind}_{made.dtype.name}"
+        subtracts = found.kind == "u4" and not has_excess
+        zero = f", {found.zero_word(made.dtype)}" if subtracts else ""
         with out.unrolled("i", held.words) as i:
             place = made.word(f"{per_word} * {i}" if i != "0" else "0")
             out.line(f"{name}(&{place}, {held.word(i)}{zero});")

@@ -27,6 +27,15 @@ class BlockOrder(StrEnum):
     LONGEST = "longest"
 
 
+class CodeForm(StrEnum):
+    """How weights of four bits become halves: the two codes of a byte as one pair, less their zero
+    point, or with it and 16 more, which one more matmul subtracts.
+    """
+
+    PAIRS = "pairs"
+    EXCESS = "excess"
+
+
 class LayoutMode(StrEnum):
     """How register layouts are chosen."""
 

@@ -21,6 +21,7 @@ from mirage_py.ugraph.ir.launch_choices import (
     WARP_GRID,
     Arch,
     BlockOrder,
+    CodeForm,
     LayoutMode,
     MatmulInstruction,
     NextStart,
@@ -133,6 +134,14 @@ class LaunchConfig:
         "the matmul instruction, where wgmma fits",
         default="`wgmma`",
         cost="`mma`: operands come through registers", capability=90,
+    ))  # fmt: skip
+    codes: CodeForm | None = field(default=None, metadata=_about(
+        "codes", choice(CodeForm), _CUDA,
+        "how weights of four bits become halves: `pairs` takes the two codes of a byte with one "
+        "`dp2a`; `excess` also leaves their zero point to one more row tile of the matmul, and "
+        "scales of groups, of eight bits too, to the sums of a group",
+        default="pairs of codes two bytes apart, by shifts; less their zero point, times scales",
+        cost="`excess`: sums in float32 of about six times as large numbers",
     ))  # fmt: skip
     warp_grid: tuple[int, ...] = field(default=(), metadata=_about(
         "warps", WARP_GRID, _CUDA,

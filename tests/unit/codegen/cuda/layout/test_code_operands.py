@@ -15,7 +15,7 @@ from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.ir.launch_choices import Arch
+from mirage_py.ugraph.ir.launch_choices import Arch, CodeForm
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 
@@ -169,6 +169,38 @@ LOOPS = {
         """,
     ),
 }
+
+
+def _longer(kind: str) -> tuple[str, str]:
+    program, kernel = LOOPS[kind]
+    return program.replace("G = 6", "G = 16"), kernel.replace("g by 2", "g by 8")
+
+
+OF_SEVERAL_GROUPS = {
+    "nibbles and scales of groups": _longer("nibbles and scales of groups"),
+    "bytes and scales of groups": (
+        """
+        B = 16, G = 8, R = 128, N = 64
+        X[B, G * R], S[N, G] : bf16, W[N, G * R] : i8
+        index r < R
+        Y[b, n] : f32 = sum[g, r](X[b, g * 128 + r] * W[n, g * 128 + r] * S[n, g])
+        """,
+        """
+        kernel codes {
+          grid n by 32, b by 16
+          loop g by 4 {
+            %0 = load X[b, g * 128 + r]
+            %1 = load W[n, g * 128 + r]
+            %2 = load S[n, g]
+            %3 = mul %1, %2 : [n, g, r]
+            %4 = matmul[g, r] %0, %3 : [b, n]
+            %5 = accum_sum %4 : [b, n]
+          }
+          store Y[b, n] = %5
+        }
+        """,
+    ),
+}
 # What is called for four bytes of codes of a loop.
 MADE_BY = {
     "signed bytes": ("codes_i8_bf16(",),
@@ -244,6 +276,65 @@ def test_warps_that_share_out_the_inner_positions_wait_for_no_other(kind: str):
     assert_exact(plan)
     # Two of four warps multiply the same rows: they copy them for one another.
     assert not planned(cuda_plan(program, kernel, 3, axes="reversed")).warp_tiles
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("axes", ["reversed", ""])
+@pytest.mark.parametrize("form", ["pairs", "excess"])
+@pytest.mark.parametrize("kind", ["nibbles", "nibbles and scales of groups"])
+def test_the_codes_of_a_byte_are_a_pair_by_one_dot_product(kind: str, form: str, axes: str):
+    program, kernel = LOOPS[kind]
+    plan = cuda_plan(program, kernel, 3, axes=axes, codes=form)
+    source = kernel_of(plan).source
+    has_scales = kind != "nibbles"
+    # Reversed, these codes are columns, and sums have theirs in other threads.
+    has_excess = form == "excess" and not (has_scales and axes)
+    assert ("excess_u4_bf16(" in source) == has_excess
+    assert ("pairs_u4_bf16(" in source) != has_excess
+    assert ("scale_bf16<" in source) == (has_scales and not has_excess)
+    # What pairs are multiplied by lies as in memory: halves change no places.
+    assert "join_halves(" not in source
+    assert "dp2a" in source
+    assert_exact(plan)
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("kind", ["nibbles and scales of groups", "bytes and scales of groups"])
+def test_a_warp_multiplies_the_sums_of_each_of_its_groups(kind: str):
+    program, kernel = OF_SEVERAL_GROUPS[kind]
+    # Codes are rows then.
+    axes = "" if kind.startswith("nibbles") else "reversed"
+    plan = cuda_plan(program, kernel, 3, axes=axes, codes="excess")
+    (mma,) = planned(plan).layouts.mmas.values()
+    assert mma.factor >= 0
+    assert (mma.excess > 0) == kind.startswith("nibbles")
+    source = kernel_of(plan).source
+    assert "for (int g = 0; g < 2; ++g)" in source
+    assert "scale_bf16<" not in source.split("__global__")[1]
+    assert_exact(plan)
+
+
+def test_the_excess_is_taken_off_by_a_row_tile_of_its_number():
+    program, kernel = LOOPS["nibbles"]
+    source = kernel_of(cuda_plan(program, kernel, 3, axes="reversed", codes="excess")).source
+    assert "pack_bf16(-24.0f, -24.0f)" in source
+    assert source.index("_excess[8] = {}") < source.index("int stage = 0;")
+    assert "_excess[r % 8];" in source
+
+
+@pytest.mark.parametrize("form", ["pairs", "excess"])
+def test_codes_that_are_no_nibbles_have_one_form(form: str):
+    for kind in ("signed bytes", "e2m1 and powers of two"):
+        program, kernel = LOOPS[kind]
+        plans = [cuda_plan(program, kernel, 3, axes="reversed", codes=c) for c in ("", form)]
+        assert kernel_of(plans[0]).source == kernel_of(plans[1]).source
+
+
+def test_halves_have_no_room_for_the_excess():
+    plan = plan_of(PROGRAMS["nibbles less a zero point"][1], "f16")
+    options = tuple(replace(o, codes=CodeForm.EXCESS) for o in plan.options)
+    (kernel,) = emit_cuda(replace(plan, options=options))
+    assert "pairs_u4_f16(" in kernel.source
 
 
 def assert_exact(plan: Plan) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from mirage_py.codegen.cuda.text import prelude
@@ -35,6 +37,10 @@ CALLS_80 = """
     r[2] = mul_f16x2(r[0], r[1]) + mul_bf16x2(r[0], r[1]);
     codes_u4_f16(r, r[0], 0x64086408u);
     codes_u4_bf16(r, r[0], 0x43084308u);
+    pairs_u4_bf16(r, r[0], 0x43084308u);
+    pairs_u4_f16(r, r[0], 0x64086408u);
+    excess_u4_bf16(r, r[0]);
+    codes_apart(r, byte_times<2>(r[1], 0x1001u), 0x1001u, 0x000f000fu, 0x43004300u);
     codes_i8_f16(r, r[0]);
     codes_i8_bf16(r, r[1]);
     codes_e2m1_f16(r, r[0]);
@@ -209,3 +215,24 @@ def test_products_of_tf32_take_8_inner_positions_and_no_transposes():
 def test_shapes_that_do_not_exist_are_refused(n):
     with pytest.raises(ValueError, match="no wgmma"):
         prelude.wgmma_function(n, "f16", False, False, False)
+
+
+def test_factors_move_both_codes_of_a_byte_below_a_significand():
+    """What `codes_apart` is called with, for every byte: a code, and what it is added to."""
+    text = (prelude.FOLDER / "halves.cuh").read_text(encoding="utf-8")
+    found = re.findall(r"codes_apart\(d, bytes, (\w+)u, (\w+)u, (\w+)u\)", text)
+    wanted = [(128.0, "bf16"), (1024.0, "f16"), (16.0, "bf16")]
+    assert len(found) == len(wanted)
+    bytes_ = np.arange(256, dtype=np.uint32)
+    for words, (added, half) in zip(found, wanted, strict=True):
+        factor, mask, bits = (np.uint32(int(word, 16)) for word in words)
+        # A dp2a takes 16 bits of a factor.
+        assert factor < 1 << 16
+        pair = bytes_ * factor & mask | bits
+        for place, code in ((0, bytes_ & 15), (16, bytes_ >> 4)):
+            bits_of = pair >> np.uint32(place) & np.uint32(0xFFFF)
+            if half == "bf16":
+                value = (bits_of << np.uint32(16)).view(np.float32)
+            else:
+                value = bits_of.astype(np.uint16).view(np.float16)
+            np.testing.assert_array_equal(value, code + added)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
-from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.ugraph.ir.dtypes import BF16, I8, U8, DType
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -19,6 +20,18 @@ _LARGEST_ZERO = 127.0
 _BYTES, _NIBBLES = np.arange(256.0), np.arange(16.0)
 # A sign, two bits of an exponent, one of a significand (OCP MX).
 _E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+# What a code of four bits is added to where its zero point stays in: they are the highest bits of
+# the significand of 16, so that sums of products are as small as they can be.
+EXCESS = 16.0
+
+
+class CodeOrder(Enum):
+    """Which codes of four bytes are a pair of halves: of bytes two apart, or the two of a byte."""
+
+    APART = "apart"
+    BYTE = "byte"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +52,22 @@ class Codes:
         """Bits of the number of a code among those of four bytes."""
         return 3 if self.inside else 2
 
-    def fits(self, layout: Layout) -> bool:
-        """Whether a thread's registers are in the order in which four bytes are taken apart."""
-        first = layout.registers[0] if layout.registers else ("", 0)
-        dim = first[0]
-        wanted = ((dim, 1), *([(self.inside, 0)] if self.inside else []), (dim, 0))
-        return layout.registers[: self.word_bits] == wanted
+    def order(self, registers: Sequence[tuple[str, int]]) -> CodeOrder | None:
+        """The order in which four bytes are taken apart, by the lowest bits of the number of a
+        register; None where it is neither.
+        """
+        inside = [(self.inside, 0)] if self.inside else []
+        dim = next((d for d, _ in registers if d != self.inside), "")
+        lowest = [*registers[: self.word_bits]]
+        if lowest == [(dim, 1), *inside, (dim, 0)]:
+            return CodeOrder.APART
+        is_byte = self.kind == "u4" and lowest == [*inside, (dim, 0), (dim, 1)]
+        return CodeOrder.BYTE if is_byte else None
+
+    @property
+    def excess(self) -> float:
+        """What halves are more than what they stand for, where no zero point is subtracted."""
+        return EXCESS + self.zero
 
     def zero_word(self, dtype: DType) -> str:
         """Two halves: the zero point, and what a code is added to."""
