@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.lowering import program_dtype
+from mirage_py.frontend.torch.lower.narrow_integers import is_masked
 from mirage_py.frontend.torch.lower.refusals import refusal
 from mirage_py.reasons import Code, Reason, reason
 
@@ -38,7 +39,7 @@ _WEIGHTS = {
     "_softmax": 4, "_safe_softmax": 4, "softmax": 4, "_log_softmax": 5, "log_softmax": 5,
     "logsumexp": 5, "mean": 2, "var": 4, "std": 5, "addmm": 2, "baddbmm": 2, "cat": 2, "stack": 2,
     "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
-    "_scaled_mm": 3,
+    "_scaled_mm": 3, "__lshift__": 5, "bitwise_left_shift": 5,
 }  # fmt: skip
 _ATTENTION_WEIGHT = 8
 # What makes positions of others, and masks.
@@ -228,13 +229,29 @@ def written_value(node: Node) -> Node:
 _WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
 _LEFT_TO_INDUCTOR = ("convolutions", "pooling", "ordered")
+# What puts a part into a tensor, and what makes one of a single number.
+_PUTTING = ("slice_scatter", "select_scatter")
+_FILLED = {"empty": None, "zeros": None, "new_empty": None, "new_zeros": None, "full": 1}
 # Inductor writes the part in place, where what a graph has is a copy of all.
+_MOST_WRITTEN_DOWN = 16
 _WRITING = ("slice_scatter", "select_scatter", "index_put", "index_copy", "scatter")
+
+
+def written_down(node: Node) -> torch.Tensor | None:
+    """The tensor of a few numbers that a function has written down, as tables of codes are."""
+    module = node.graph.owning_module
+    if node.op != "get_attr" or module is None or "." in str(node.target):
+        return None
+    held = getattr(module, str(node.target), None)
+    is_fresh = all(base_name(user) == "lift_fresh_copy" for user in node.users)
+    if type(held) is not torch.Tensor or not is_fresh or held.numel() > _MOST_WRITTEN_DOWN:
+        return None
+    return held if program_dtype(held.dtype) is not None else None
 
 
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
     if node.op != "call_function":
-        return Facts(LEFT)
+        return Facts(LEFT if written_down(node) is None else CONSTANT)
     value = node.meta.get("val")
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
         return Facts(SYMBOL)
@@ -333,24 +350,71 @@ def _bounds(node: Node) -> tuple[int, int] | None:
     name, (first, second) = base_name(node), (*node.args[:2], None, None)[:2]
     if name in ("bitwise_and", "__and__"):
         return (0, second) if isinstance(second, int) and second >= 0 else None
+    if (choices := _chosen_from(node)) is not None:
+        return _either(choices)
     if not isinstance(first, Node):
         return None
+    if name in ("__lshift__", "bitwise_left_shift"):
+        kind = torch.iinfo(tensors_of(node)[0].dtype)
+        return kind.min, kind.max
     if name in ("__rshift__", "bitwise_right_shift"):
         limits = [torch.iinfo(t.dtype) for t in tensors_of(first) if not t.dtype.is_floating_point]
         shift = second if isinstance(second, int) else 0
         return (limits[0].min >> shift, limits[0].max >> shift) if limits else None
+    if name in ("clamp", "hardtanh"):
+        return _clamped(node)
     inner = _bounds(first)
     if inner is None:
         return None
-    if name in ("sub", "add") and isinstance(second, int):
-        moved = second if name == "add" else -second
-        return inner[0] + moved, inner[1] + moved
-    return inner if name == "_to_copy" or HANDLERS[str(node.target)].aliases else None
+    if name in ("sub", "add") and node.kwargs.get("alpha", 1) == 1:
+        other = _bounds_of(second)
+        if other is None:
+            return None
+        low, high = other if name == "add" else (-other[1], -other[0])
+        return inner[0] + low, inner[1] + high
+    return inner if name in ("_to_copy", "index") or _keeps_integers(node) else None
+
+
+def _chosen_from(node: Node) -> Sequence[Any] | None:
+    """The operands or numbers that each element of a result is one of; None for what computes."""
+    name, first = base_name(node), node.args[0] if node.args else None
+    if name in _FILLED:  # of what nobody fills torch says nothing
+        place = _FILLED[name]
+        return [0 if place is None else node.args[place]]
+    if name in _PUTTING:
+        return [*node.args[:2]]
+    if name == "where":
+        return [*node.args[1:]]
+    return [*first] if name in _JOINING and isinstance(first, Sequence) else None
+
+
+def _bounds_of(operand: Any) -> tuple[int, int] | None:
+    """Those of an operand: a whole number has its own."""
+    if isinstance(operand, int):
+        return operand, operand
+    return _bounds(operand) if isinstance(operand, Node) and operand.op != "placeholder" else None
+
+
+def _either(operands: Sequence[Any]) -> tuple[int, int] | None:
+    """The bounds of what is one of several."""
+    found = [_bounds_of(operand) for operand in operands]
+    known = [b for b in found if b is not None]
+    if not known or len(known) < len(found):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _clamped(node: Node) -> tuple[int, int] | None:
+    """The whole numbers on both sides of which a value is cut off."""
+    sides = [*node.args[1:3], node.kwargs.get("min"), node.kwargs.get("max")]
+    numbers = [n for n in sides if isinstance(n, int | float) and float(n).is_integer()]
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else None
 
 
 def _keeps_integers(node: Node) -> bool:
     row = HANDLERS[str(node.target)]
-    return row.aliases or row.family in ("shapes", "reads") or base_name(node) == "clone"
+    name = base_name(node)
+    return row.aliases or row.family in ("shapes", "reads") or name in ("clone", *_PUTTING)
 
 
 def _bytes(node: Node) -> int:
@@ -374,7 +438,7 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
         allowed = program_dtype(kind) is not None or (float64 and kind is torch.float64)
         # Arithmetic of narrow integers wraps around.
         narrow = not kind.is_floating_point and kind not in _WIDE
-        wraps = narrow and not _keeps_integers(node) and not holds_codes(node)
+        wraps = narrow and not (_keeps_integers(node) or is_masked(node) or holds_codes(node))
         if (not allowed or wraps) and not constant:
             return reason(Code.RESULT_TYPE, str(kind).removeprefix("torch."))
     read = [t for n in operands if known[n].kind != CONSTANT for t in tensors_of(n)]
@@ -389,11 +453,20 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
     if _computes_with_size(node):
         return Reason(Code.SIZE_IS_NUMBER)
     family = HANDLERS[str(node.target)].family
-    if family in _LEFT_TO_INDUCTOR or base_name(node) in _WRITING:
+    writes = base_name(node) in _WRITING and not _fills(node, known)
+    if family in _LEFT_TO_INDUCTOR or writes:
         return Reason(Code.LEFT_TO_INDUCTOR)
     if family == "attention":
         return _attention_reason(node, results)
     return None
+
+
+def _fills(node: Node, known: Mapping[Node, Facts]) -> bool:
+    """Whether it puts parts into a tensor that the graph has made, as two codes of each byte."""
+    whole = node
+    while base_name(whole) in _PUTTING and isinstance(whole.args[0], Node):
+        whole = whole.args[0]
+    return whole is not node and known[whole].kind == CONSTANT
 
 
 def _comes_from_outside(node: Node, known: Mapping[Node, Facts]) -> bool:

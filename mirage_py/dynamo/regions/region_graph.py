@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
 
 from mirage_py.dynamo.regions.nodes import (
     CONSTANT,
@@ -22,6 +23,7 @@ from mirage_py.dynamo.regions.nodes import (
     is_write,
     shape_of,
     tensors_of,
+    written_down,
     written_value,
 )
 from mirage_py.dynamo.regions.regions import Region
@@ -58,6 +60,9 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     def value(node: Node) -> Node:
         node = reshaped.get(node, node)
         if node in made:
+            return made[node]
+        if (held := written_down(node)) is not None:
+            made[node] = _numbers(graph, node, held)
             return made[node]
         if node in inside or (node not in reshaped and _comes_along(node, facts, inside)):
             # Operands first: an input is declared where it is read first.
@@ -220,6 +225,19 @@ def _placeholder(graph: Graph, node: Node, number: int) -> Node:
         new = graph.placeholder(f"in{number}")
     new.meta = dict(node.meta)
     return new
+
+
+def _numbers(graph: Graph, node: Node, held: torch.Tensor) -> Node:
+    """A tensor of a few numbers, made of them: a region has no tensors of its own."""
+    aten = torch.ops.aten
+    kind: dict[str, Any] = {"dtype": held.dtype, "device": held.device}
+    with _disable_current_modes():
+        numbers = held.flatten().tolist()
+    ones = [graph.call_function(aten.full.default, ([1], n), kind) for n in numbers]
+    whole = graph.call_function(aten.cat.default, (ones,))
+    shaped = graph.call_function(aten.view.default, (whole, list(held.shape)))
+    shaped.meta.update(next(iter(node.users)).meta)
+    return shaped
 
 
 def _operator(node: Node) -> str:

@@ -23,7 +23,7 @@ from mirage_py.dynamo.regions.nodes import (
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread
-from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, Lowering
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
 from mirage_py.pipeline.partition.limits import is_searched_whole, operator_count
@@ -286,10 +286,12 @@ def _computed(node: Node, args: Any, kwargs: Any, values: dict[Node, Any]) -> An
 
 def _only_rounds(node: Node) -> bool:
     """Whether it turns floats into others. Inside of a region they are float32, as inside of a
-    kernel of Inductor; a result is rounded when it is written.
+    kernel of Inductor; a result is rounded when it is written. What is quantised is rounded there.
     """
     kinds = [t.dtype for n in (node, *node.all_input_nodes) for t in tensors_of(n)]
-    return base_name(node) == "_to_copy" and all(k.is_floating_point for k in kinds)
+    if base_name(node) != "_to_copy" or kinds[0] in BYTE_FLOATS:
+        return False
+    return all(k.is_floating_point for k in kinds)
 
 
 def _single(arguments: Any) -> Any:

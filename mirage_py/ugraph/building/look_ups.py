@@ -36,7 +36,7 @@ def look_up(builder: ProgramBuilder, array: NamedArray, at: Mapping[int, int]) -
             chosen = [look_up(builder, array, {**at, axis: a}) for a in (first, second)]
             return builder.apply("where", condition, *chosen)
     if len(array.axes) == len(at) == 1 and builder.nodes[number].op in ("bit_and", "shift_right"):
-        found = looked_up(builder, array.node, array.axes[0], number)
+        found = looked_up(builder, array, number)
         if found is not None:
             return found
     flat = {

@@ -1,4 +1,4 @@
-"""Tables of a few numbers, written down in a program, that codes are looked up in."""
+"""Tables of a few numbers that codes are looked up in: each is chosen by its code."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.building import composites
 from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.building.named_array import Axis, axis_extent
+from mirage_py.ugraph.building.named_array import NamedArray, axis_extent, reindex
 from mirage_py.ugraph.checks.whole_numbers import whole_bounds
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 _MOST = 16
 
 
-def looked_up(builder: ProgramBuilder, table: int, axis: Axis, code: int) -> int | None:
-    """The element of ``table``, which has this axis alone, that ``code`` numbers; None where the
-    table is of other numbers than constants, or a code may lie outside.
+def looked_up(builder: ProgramBuilder, table: NamedArray, code: int) -> int | None:
+    """The element of ``table``, which has one axis, that ``code`` numbers; None where it has too
+    many, or a code may lie outside.
     """
+    (axis,) = table.axes
     extent = axis_extent(builder, axis)
     if len(axis) != 1 or extent > _MOST or not _is_within(builder, code, extent):
         return None
-    found = [_value(builder, table, {axis[0]: place}) for place in range(extent)]
-    values = [value for value in found if value is not None]
-    return _chosen(builder, code, values) if len(values) == extent else None
+    values = [_value(builder, table.node, {axis[0]: place}) for place in range(extent)]
+    if values == composites.E2M1:
+        return composites.e2m1(builder, code)
+    elements = [
+        reindex(builder, table, {0: ix.const(place)}) if value is None else builder.const(value)
+        for place, value in enumerate(values)
+    ]
+    return _chosen(builder, code, elements)
 
 
 def _is_within(builder: ProgramBuilder, code: int, extent: int) -> bool:
@@ -46,11 +53,9 @@ def _value(builder: ProgramBuilder, number: int, at: Mapping[str, int]) -> float
     return None if None in args else float(row.over_floats(*args))
 
 
-def _chosen(builder: ProgramBuilder, code: int, values: Sequence[float]) -> int:
-    if list(values) == composites.E2M1:
-        return composites.e2m1(builder, code)
-    found = builder.const(values[-1])
-    for number in reversed(range(len(values) - 1)):
+def _chosen(builder: ProgramBuilder, code: int, elements: Sequence[int]) -> int:
+    found = elements[-1]
+    for number in reversed(range(len(elements) - 1)):
         here = builder.apply("le", code, builder.const(float(number)))
-        found = builder.apply("where", here, builder.const(values[number]), found)
+        found = builder.apply("where", here, elements[number], found)
     return found

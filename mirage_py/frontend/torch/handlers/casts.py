@@ -13,6 +13,7 @@ import torch
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.complex_arrays import ComplexArray
 from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, INTEGERS, Lowering
+from mirage_py.frontend.torch.lower.narrow_integers import is_masked
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
@@ -143,6 +144,9 @@ def _clamped_to(t: Lowering, node: int) -> tuple[float, float]:
 
 
 def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:
+    if is_masked(t.node_in_hand) and not have.is_floating_point:
+        # The upper bits go at once: what chooses among words would not hold their low ones.
+        return t.apply("bit_and", x, (1 << torch.iinfo(to).bits) - 1)
     bounds = t.whole_bounds(x)
     if have.is_floating_point and bounds is None:
         x = t.apply("trunc", x)

@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import dtype
 
 
-@handles("matmul.default", "mm.default", "bmm.default")
+@handles("matmul.default", "mm.default", "bmm.default", "_int_mm.default")
 def matmul(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """x @ y; leading axes broadcast, vectors are rows on the left and columns on the right."""
     batch = ascii_letters[3 : 3 + max(len(x.axes), len(y.axes)) - 2] if _is_batched(x, y) else ""

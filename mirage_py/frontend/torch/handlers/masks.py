@@ -7,8 +7,12 @@ import torch
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.indices import mask_of
 from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
+from mirage_py.frontend.torch.lower.refusals import refusal
 from mirage_py.ugraph.building.named_array import NamedArray, flat_index
 from mirage_py.ugraph.ir.predicates import TRUE
+
+# Integers of so many bits are kept as numbers of float32, which have no upper bits to lose.
+_WORD_BITS = 32
 
 
 @handles("lt.Tensor", "lt.Scalar")
@@ -102,6 +106,25 @@ def bitwise_and_number(t: Lowering, x: NamedArray, y: int) -> NamedArray:
 def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
     """x >> y, of whole numbers."""
     return t.apply("shift_right", x, y)
+
+
+@handles("__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar")
+def shift_left(t: Lowering, x: NamedArray, y: int) -> NamedArray:
+    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost."""
+    kind = torch.iinfo(t.result_dtype())
+    if kind.bits >= _WORD_BITS or not 0 <= y < kind.bits:
+        why = refusal("aten.__lshift__.Scalar")
+        raise t.refuse(
+            f"torch operator {t.node_in_hand.target} is not supported",
+            why=why.why,
+            repair=why.repair,
+        )
+    top = 1 << kind.bits - y - 1
+    if kind.min == 0:
+        return t.apply("mul", t.apply("bit_and", x, 2 * top - 1), 1 << y)
+    # The highest bit that is left is the sign.
+    low = t.apply("sub", t.apply("bit_and", x, top - 1), t.apply("bit_and", x, top))
+    return t.apply("mul", low, 1 << y)
 
 
 @handles("bitwise_or.Tensor", "__or__.Tensor")

@@ -10,6 +10,7 @@ import torch
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_of
+from mirage_py.frontend.torch.lower.narrow_integers import is_masked
 from mirage_py.reasons import Code
 from mirage_py.settings import torch_rounds
 from mirage_py.ugraph.building import views
@@ -153,6 +154,8 @@ class Lowering:
                 repair="convert to float32 first, as in x.float()",
             )
         if kind not in INTEGERS or self.builder.nodes[x.node].op in ("index", "const"):
+            return
+        if is_masked(self.node_in_hand):
             return
         bounds = self.whole_bounds(x)
         limits = torch.iinfo(kind)

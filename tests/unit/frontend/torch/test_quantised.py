@@ -63,6 +63,19 @@ def test_tables_of_codes(agrees, fn):
     assert is_e2m1 == (fn is by_table)
 
 
+def test_a_table_may_be_an_input(agrees):
+    x, w, _, _ = drawn()
+    table = torch.randn(16)
+
+    def fn(x, w, table):
+        q = table.sin()[torch.stack((w >> 4, w & 15), dim=-1).flatten(-2).long()]
+        return F.linear(x, q * table[w[:1, :1].long() & 15])
+
+    agrees(fn, x, w, table)
+    with pytest.raises(UnsupportedError, match="a position that 'shift_right' computes"):
+        trace(fn, x, w, torch.randn(15))
+
+
 def test_words_of_codes(agrees):
     x, w, s, z = drawn()
     packed = w.view(torch.int32)
@@ -141,3 +154,32 @@ def test_what_float8_does_not_hold_is_refused():
     for fn in (lambda x: x, lambda x: x.clamp(-500, 448), lambda x: x.clamp(max=448), over):
         with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported here"):
             trace(lambda x, fn=fn: fn(x).to(torch.float8_e4m3fn).float() * 2, x)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int16, torch.uint8])
+def test_left_shifts_of_narrow_integers_lose_their_upper_bits(agrees, kind):
+    limits = torch.iinfo(kind)
+    w = torch.randint(limits.min, limits.max + 1, (40,), dtype=kind)
+    w[:2] = torch.tensor([limits.min, limits.max], dtype=kind)
+    for shift in (0, 1, 4, limits.bits - 1):
+        agrees(lambda w, shift=shift: (w << shift).float(), w, single=True)
+        agrees(lambda w, shift=shift: ((w << shift) >> shift).float(), w, single=True)
+
+
+def test_a_cast_to_narrow_integers_may_wrap_around_where_low_bits_are_taken(agrees):
+    words = torch.randint(-(2**31), 2**31, (6, 5), dtype=torch.int64).to(torch.int32)
+
+    def taken(w):
+        shifts, order = torch.tensor([0, 4, 8, 12]), torch.tensor([3, 0, 1, 2])
+        # Chosen before they are masked: float32 does not hold words.
+        return ((w[:, :, None] >> shifts[order]).to(torch.int8).view(6, -1) & 15).float()
+
+    agrees(taken, words, single=True)
+    for fn in (
+        lambda w: w.to(torch.int8).float(),
+        lambda w: (w.to(torch.int8) & -16).float(),
+        lambda w: (w.to(torch.int8) >> 4).float(),
+        lambda w: ((c := w.to(torch.int8)) & 15).float() + c,
+    ):
+        with pytest.raises(UnsupportedError, match=r"int32 as torch\.int8 is not supported"):
+            trace(fn, words)

@@ -14,6 +14,7 @@ from mirage_py.errors import FormatError, InputError
 from mirage_py.ugraph.ir.launch_choices import (
     Arch,
     BlockOrder,
+    CodeForm,
     LayoutMode,
     MatmulInstruction,
     NextStart,
@@ -32,6 +33,7 @@ TEXTS = {
     "arch": ("sm_90a", "arch", Arch.SM_90A),
     "axes": ("reversed", "reversed_axes", True),
     "blocks": ("132", "persistent_blocks", 132),
+    "codes": ("excess", "codes", CodeForm.EXCESS),
     "constants": ("W,U", "constants", ("W", "U")),
     "copies": ("descriptors", "descriptors", True),
     "joins": ("off", "concatenated_n", False),
