@@ -247,6 +247,16 @@ def _permute(parts: Sequence[str], kind: str, bits: int, args: Sequence[Value]) 
     return found
 
 
+def _dot(parts: Sequence[str], kind: str, bits: int, args: Sequence[Value]) -> Value:
+    """Two numbers of 16 bits times the lower or upper two of four bytes, and a sum."""
+    pair, four, added = args
+    if [*parts[-2:]] != ["u32", "u32"]:
+        return UNKNOWN
+    at = 16 if "hi" in parts else 0
+    low = (pair & 0xFFFF) * (four >> at & 0xFF)
+    return wrap(added + low + (pair >> 16 & 0xFFFF) * (four >> at + 8 & 0xFF), bits)
+
+
 def _funnel(parts: Sequence[str], kind: str, bits: int, args: Sequence[Value]) -> Value:
     low, high, count = args
     if not isinstance(count, int):
@@ -278,6 +288,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[str], str, int, Sequence[Value]], Value
     "bfe": _extract,
     "lop3": _lookup,
     "prmt": _permute,
+    "dp2a": _dot,
     "shf": _funnel,
     "popc": _bits_set,
     "and": lambda p, k, n, a: a[0] & a[1],
