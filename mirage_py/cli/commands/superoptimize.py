@@ -202,9 +202,15 @@ def superoptimize(
                 keep(question, result)
         progress("saving")
         asked = {"command": command, "source": {"spec": spec, "text": source.text}}
-        result = save_result(replace(result, record={**result.record, **asked}), folder)
+        result = replace(result, record={**result.record, **asked})
+        # An earlier artifact is worth more than the news that nothing was found yet.
+        stays = result.interrupted and result.plan is None and folder.exists()
+        if not stays:
+            result = save_result(result, folder)
         if report is not None:
             result.report(report)
+    if stays:
+        screen.message(f"no kernel was found yet: {folder} stays as it was")
     _report(screen, result, json=json)
     return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
 
@@ -274,8 +280,8 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
     from mirage_py.cli.explain.summary import summary
     from mirage_py.cli.input.output_folder import kernel_files
 
-    assert result.artifact is not None
-    screen.out(summary(result, kernel_files(result.artifact)))
+    files = [] if result.artifact is None else kernel_files(result.artifact)
+    screen.out(summary(result, files))
     for candidate in result.candidates:
         if screen.verbose and not candidate.passed:
             screen.message(f"dropped {candidate.timing.name}: {candidate.reason}")

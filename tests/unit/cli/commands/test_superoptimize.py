@@ -377,6 +377,23 @@ def test_an_interrupted_measurement_keeps_the_best(
     assert (tmp_path / "out" / "plan.json").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_interrupt_before_a_kernel_was_found_keeps_an_earlier_artifact(
+    cli, softmax_spec, tmp_path, result, monkeypatch, options
+):
+    """It was replaced by one that has no kernel."""
+    _replaced(monkeypatch, result)
+    asked = "superoptimize", softmax_spec, "-o", tmp_path / "out"
+    assert cli(*asked).code == 0
+    files = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert tmp_path / "out" / "plan.json" in files
+    _replaced(monkeypatch, replace(result, interrupted=True, plan=None, best=result.baseline))
+    outcome = cli(*asked, "--no-cache", *options)
+    assert outcome.code == 130
+    assert f"no kernel was found yet: {tmp_path / 'out'} stays as it was" in outcome.err
+    assert files == {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+
+
 def test_a_refused_program_has_a_report(cli, tmp_path: Path):
     spec, page = tmp_path / "bad.math", tmp_path / "report.html"
     spec.write_text("B = 4\nX[B] : f16\nY[b] = foo(X[b])\n")
