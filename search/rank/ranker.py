@@ -8,7 +8,7 @@ without any is ranked by the roofline alone, which also explains every plan.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,8 +27,11 @@ from mirage_py.search.rank.plan_features import (
 )
 from mirage_py.search.rank.trial_order import in_turns
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 SCHEMA = 1
+# A copy comes after plans that are predicted to take so much longer.
+_AGAIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,24 @@ def ranked_by_measurements(
     if ranker is not None:
         features = [plan_features(i.plan, target) for i in instances]
         if all(f[LARGE_POINTWISE] for f in features):
-            return sorted(instances, key=lambda i: bool(i.doubt))
+            return _with_copies_later(instances)
         scores = ranker.scores(features)
     return [instances[n] for n in in_turns(instances, scores, np.arange(len(instances)))]
+
+
+def _with_copies_later(instances: Sequence[Instance]) -> list[Instance]:
+    """By prediction, but of plans whose kernels differ in their formulas alone one is early: each
+    takes long to be timed.
+    """
+    copies: dict[Hashable, int] = {}
+    keys = []
+    for instance in instances:
+        plan = instance.plan
+        grids = tuple(k.grid for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
+        same = plan.backend, grids, tuple(o.num_warps for o in plan.options)
+        number = copies[same] = copies.get(same, -1) + 1
+        keys.append((bool(instance.doubt), instance.estimate.time_us * (1 + _AGAIN * number)))
+    return [instances[n] for n in sorted(range(len(instances)), key=keys.__getitem__)]
 
 
 @lru_cache(maxsize=8)

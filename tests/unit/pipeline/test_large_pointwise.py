@@ -65,6 +65,14 @@ def test_the_first_plans_are_the_fastest_by_hand() -> None:
     assert max(known) <= 1.02 * fastest
 
 
+def test_formulas_of_one_launch_are_not_all_first() -> None:
+    """ReLU is searched as one operator and as a maximum; few plans of gigabytes are timed."""
+    plans = first_plans(RELU, 8)
+    assert len({(p.backend, block_of(p)) for p in plans}) == 8
+    every = first_plans(RELU, 1000)
+    assert len({(p.backend, block_of(p)) for p in every}) < len(every)
+
+
 @pytest.mark.parametrize("text", [RELU, FOUR, RESIDUAL, SINGLE])
 def test_a_thread_reads_16_bytes_at_once_and_hints_nothing(text: str) -> None:
     plans = first_plans(text, 6)
