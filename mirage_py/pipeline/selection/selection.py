@@ -349,6 +349,8 @@ class Ranking:
             return _why_none_passed(candidates)
         if not self.found.families:
             return reason(Code.NO_UGRAPH, "; ".join(map(str, self.found.reasons)))
+        if not self.verified and self.request.should_stop():
+            return reason(Code.NOT_BEGUN, "it was interrupted before a family was verified")
         if not self.ranked:
             return reason(Code.NONE_FITS, self.target.name)
         return reason(Code.ORIGINAL_FASTER if self.verified else Code.NONE_VERIFIED)

@@ -21,6 +21,7 @@ from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune import tuner
 from mirage_py.runtime.tune.measured import Measured, TuneReport
 from mirage_py.search.enumerate.search import SearchResult
+from mirage_py.search.extract.family import Family
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.space.counters import Counter
 from mirage_py.targets import H200
@@ -66,6 +67,18 @@ def test_from_ranking_to_artifact(
     # Candidates say what kind of kernels they are.
     names = {i.name for i in rank([several_kernels.ugraph(name)], H200, 8)}
     assert {c.kind for c in result.candidates} <= names
+
+
+@pytest.mark.parametrize(("stops", "code"), [(True, Code.NOT_BEGUN), (False, Code.NONE_FITS)])
+def test_an_interrupt_is_no_reason_to_say_that_nothing_fits(stops: bool, code: Code) -> None:
+    family = Family(several_kernels.ugraph("library_epilogue"), 1.0, "library", ())
+    found = replace(NOTHING_SEARCHED, families=(family,))
+    request = Request(should_stop=lambda: stops)
+    program = several_kernels.program("library_epilogue")
+    nothing = Ranking(program, normalise(program), H200, found, {}, (), (), request)
+    result = nothing.modelled()
+    assert (result.plan, result.interrupted) == (None, stops)
+    assert result.why_not.code is code
 
 
 @pytest.fixture
