@@ -225,11 +225,11 @@ def _train_all() -> None:
     groups = groups_of(runs)
     keys = sorted({g.key for g in groups})
     print(f"the roofline:\n{report(judged(groups, [g.predicted for g in groups]))}\n")
-    parts = {
+    parts: dict[str, dict[str, Any]] = {
         "workload": {k: fold_of(k, keys) for k in keys},
         "family": {k: family_of(k) for k in keys},
     }
-    documents: dict[Any, dict[str, Any]] = {}
+    documents: dict[str, Any] = {}
     for by, part_of in parts.items():
         made, rankers = _trained(groups, part_of)
         scores = held_out_scores(groups, part_of, rankers)

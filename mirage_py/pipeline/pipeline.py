@@ -436,11 +436,12 @@ def _rank_plans(
     told("verifying")
     tested, ahead = [i.family for i in ranked], Begun()
     if on_ranked is not None:
-        # Where verification ends early, it has the families that are tried first.
         tried = in_order_of_trial(ranked, target, request)
-        tested = [i.family for i in tried]
+        tested = [i.family for i in tried]  # there may be no time for the last ones
         ahead = begin_by_compilers(normal, tested, _TRIALS, request.seed)
         on_ranked(tried, target, request)
+        if ahead:  # this process waits for them
+            _begin_to_compile(request.baselines)
         verified_by = time_budget.verified_by()
     verified = verify_families(
         normal, tested, request, executor=executor, deadline=verified_by, begun=ahead

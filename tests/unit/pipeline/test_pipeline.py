@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, normalise, optimize, rank_plans, save
 from mirage_py.result import Result
 from mirage_py.runtime.compile import compile_pool
+from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune.measured import Measured, TuneReport
@@ -269,7 +271,11 @@ def test_the_function_of_the_user_is_the_eager_baseline(on_h200):
 
 
 @pytest.mark.usefixtures("_ticking")
-def test_baselines_do_not_compile_beside_the_search(on_h200, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_baselines_do_not_compile_beside_the_search(
+    on_h200, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+):
+    """Nor beside field tests, but for those in other processes."""
     seen = on_h200(10.0)
     events = []
 
@@ -282,13 +288,18 @@ def test_baselines_do_not_compile_beside_the_search(on_h200, monkeypatch: pytest
 
     def ranked(*given, rank=pipeline.rank_plans):
         events.append("search")
-        if len(events) > 5:
+        if len(events) > 6:
             raise UnsupportedError("no search", where="here")
         return rank(*given)
 
     def verify(*given, do=pipeline.verify_families, **how):
         events.append("verify")
         return do(*given, **how)
+
+    def begin(program, families, trials, seed):
+        dead = Future()
+        dead.set_result(Reply("crash", reason="killed"))
+        return {families[0].digest: dead} if elsewhere else {}
 
     def compile_ahead(plans, capability):
         events.append("compile")
@@ -298,14 +309,17 @@ def test_baselines_do_not_compile_beside_the_search(on_h200, monkeypatch: pytest
     monkeypatch.setattr(compile_pool, "compile_ahead", compile_ahead)
     monkeypatch.setattr(pipeline, "rank_plans", ranked)
     monkeypatch.setattr(pipeline, "verify_families", verify)
-    optimize(parse(SPECS["softmax"]), backend="triton")
+    monkeypatch.setattr(pipeline, "begin_by_compilers", begin)
+    assert optimize(parse(SPECS["softmax"]), backend="triton").plan is not None
     assert type(seen["baselines"]) is Watched
-    assert events == ["search", "compile", "verify", "begun", "ended"]
+    assert list(dict.fromkeys(events)) == [
+        "search", "compile", *(("begun", "verify") if elsewhere else ("verify", "begun")), "ended",
+    ]  # fmt: skip
     events.clear()
-    events += ["again"] * 5
+    events += ["again"] * 6
     with pytest.raises(UnsupportedError):
         optimize(parse(SPECS["softmax"]))
-    assert events[5:] == ["search", "ended"]
+    assert events[6:] == ["search", "ended"]
 
 
 def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.MonkeyPatch):
