@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_S = 900.0
 # Some trials take place however late it is, if not so many did before: what was compiled would have
 # been for nothing.
-_LEAST_TRIALS_S, _LEAST_TRIALS = 1.5, 12
+_LEAST_TRIALS_S, _LEAST_TRIALS = 1.5, 16
 _FORGET: Task = {"service": "forget_check"}
 _FORGET_S = 10.0
 # Of inputs and outputs, from which on a worker holds too much of the GPU's memory between stages.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,31 @@ def test_so_is_a_winner_on_a_gpu(one_is_wrong: Plan, monkeypatch: pytest.MonkeyP
     assert (result.evidence.max_rel_error, result.evidence.float_bound) == (1e-4, 1e-3)
     assert result.evidence.float_source == "h200, full size"
     assert "the fastest, plan 0, was refused" in result.notes
+
+
+def test_evidence_that_was_begun_early_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch):
+    found = ranking("library_epilogue")
+    sampled: list[UGraph] = []
+
+    def counted(program: Program, graph: UGraph, **options: int) -> SampleEvidence:
+        sampled.append(graph)
+        return sampled_test(program, graph, **options)
+
+    def tune(program: Program, plans: Sequence[Plan], baselines: object, *, vouch, **_: object):
+        early = threading.Thread(target=vouch, args=(plans[0],))
+        early.start()
+        early.join()
+        vouch(plans[0])
+        best, eager = Measured("plan 0", plans[0], time_us=2.0), Measured("eager", time_us=3.0)
+        return TuneReport((best, eager), best, eager)
+
+    monkeypatch.setattr(selection, "sampled_test", counted)
+    monkeypatch.setattr("mirage_py.runtime.tune.tuner.tune", tune)
+    monkeypatch.setattr("mirage_py.runtime.tune.baselines.compiling", lambda *_: {})
+    result = found.measured()
+    assert result.evidence is not None
+    assert result.plan is not None
+    assert sampled == [result.plan.ugraph]
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_what_was_begun_waits_no_longer_than_the_deadline(monkeypatch: pytest.Mo
     assert trials[5].skipped
 
 
-@pytest.mark.parametrize(("before", "late"), [(12, 0), (4, 2)])
+@pytest.mark.parametrize(("before", "late"), [(16, 0), (4, 2)])
 def test_after_the_deadline_a_few_are_tried_where_few_were_before(
     before: int, late: int, monkeypatch: pytest.MonkeyPatch
 ):
