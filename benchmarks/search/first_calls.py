@@ -142,11 +142,17 @@ def fallen(result: Result) -> Json:
 
 
 def timed(result: Result) -> Json:
-    """How many plans there were and how many have a time, and the fastest of them."""
+    """How many plans there were and how many have a time, of which structures, and the fastest."""
     found = [c for c in result.candidates if c.timing.time_us < inf]
     found.sort(key=lambda c: c.timing.time_us)
     fastest = [f"{c.timing.time_us:.2f} {c.timing.name}: {c.kind}" for c in found[:_SHOWN]]
-    return {"plans": len(result.candidates), "timed": len(found), "fastest": fastest}
+    structures = dict(Counter(c.kind for c in found).most_common())
+    return {
+        "plans": len(result.candidates),
+        "timed": len(found),
+        "structures": structures,
+        "fastest": fastest,
+    }
 
 
 def measured_call(name: str, budget: float | None, share: float) -> Json:
