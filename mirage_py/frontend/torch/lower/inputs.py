@@ -106,8 +106,14 @@ def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> Name
 
 def _is_made_in_call(node: torch.fx.Node) -> bool:
     """Whether each call makes it of numbers: a tensor that is held anywhere may change later."""
-    makers = [user.meta.get("torch_fn", ("", ""))[1] for user in node.users]
-    return all(str(maker).rpartition(".")[2] in _FRESH for maker in makers)
+    return all(_makes(user) for user in node.users)
+
+
+def _makes(user: torch.fx.Node) -> bool:
+    """Whether it is a function that makes a tensor of numbers, or an index that is a list."""
+    maker = str(user.meta.get("torch_fn", ("", ""))[1]).rpartition(".")[2]
+    is_list = maker == "__getitem__" and user.target is torch.ops.aten.lift_fresh_copy.default
+    return maker in _FRESH or is_list
 
 
 def _chosen(lowering: Lowering, held: torch.Tensor) -> NamedArray:

@@ -131,3 +131,17 @@ def test_no_position_is_outside():
     ids = torch.tensor([[V, -V - 1, 2**62], [-(2**63), 2**63 - 1, 5]])
     found = torch_function(program)(ids, W)
     torch.testing.assert_close(found, W[ids % V] * 2)
+
+
+def test_lists_are_indices(agrees):
+    x = torch.randn(4, 3)
+    agrees(lambda x: x[:, [1, 0, 2, 1]].sin(), x)
+    agrees(lambda x: x.view(2, 6)[:, [0, 4, 1]].reshape(-1) + x[[3, 2], [0, 1]].sum(), x)
+    held = torch.tensor([1, 0])
+
+    class Holder:
+        order = held
+
+    # A tensor that somebody holds may change between calls.
+    with pytest.raises(UnsupportedError, match="a constant tensor"):
+        trace(lambda x: x[Holder.order], x)

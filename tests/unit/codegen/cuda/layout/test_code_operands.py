@@ -314,6 +314,20 @@ def test_a_warp_multiplies_the_sums_of_each_of_its_groups(kind: str):
     assert_exact(plan)
 
 
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    ("kind", "whole", "tail"),
+    [("nibbles", "J = 384", "J = 448"), ("nibbles and scales of groups", "G = 6", "G = 7")],
+)
+def test_what_lies_behind_the_end_has_no_excess(kind: str, whole: str, tail: str):
+    program, kernel = LOOPS[kind]
+    rows = ("B = 16", "B = 5")
+    given = program.replace(whole, tail).replace(*rows)
+    plan = cuda_plan(given, kernel, 3, codes="excess")
+    assert "excess_u4_bf16(" in kernel_of(plan).source
+    assert_exact(plan)
+
+
 def test_the_excess_is_taken_off_by_a_row_tile_of_its_number():
     program, kernel = LOOPS["nibbles"]
     source = kernel_of(cuda_plan(program, kernel, 3, axes="reversed", codes="excess")).source
