@@ -37,8 +37,9 @@ class CodeOrder(Enum):
 @dataclass(frozen=True, slots=True)
 class Codes:
     """The integers of a byte that ``load`` reads; or, where ``inside`` names a dimension, what the
-    two codes of each stand for, the low one first: ``kind`` is "u4", whole numbers less a zero
-    point, or "e2m1". ``factor`` is a value that they are multiplied by; -1 for none.
+    two codes of each stand for, the low one first unless ``high_first``: ``kind`` is "u4", whole
+    numbers less a zero point, or "e2m1". ``factor`` is a value that they are multiplied by; -1 for
+    none.
     """
 
     load: int
@@ -46,11 +47,17 @@ class Codes:
     inside: str = ""
     zero: float = 0.0
     factor: int = -1
+    high_first: bool = False
 
     @property
     def word_bits(self) -> int:
         """Bits of the number of a code among those of four bytes."""
         return 3 if self.inside else 2
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether one factor puts both codes of a byte where the halves of a pair are."""
+        return self.kind == "u4" and not self.high_first
 
     def order(self, registers: Sequence[tuple[str, int]]) -> CodeOrder | None:
         """The order in which four bytes are taken apart, by the lowest bits of the number of a
@@ -61,7 +68,7 @@ class Codes:
         lowest = [*registers[: self.word_bits]]
         if lowest == [(dim, 1), *inside, (dim, 0)]:
             return CodeOrder.APART
-        is_byte = self.kind == "u4" and lowest == [*inside, (dim, 0), (dim, 1)]
+        is_byte = self.is_pair and lowest == [*inside, (dim, 0), (dim, 1)]
         return CodeOrder.BYTE if is_byte else None
 
     @property
@@ -119,15 +126,18 @@ def _pairs(facts: BlockAnalysis, number: int) -> Codes | None:
     found = _evaluated(facts, number, loads, dims)
     if found is None or len(loads) != 1 or len(dims) != 1:
         return None
-    low, high = np.broadcast_to(found, (2, len(_BYTES)))
+    first, second = np.broadcast_to(found, (2, len(_BYTES)))
+    high_first = bool((first[: len(_NIBBLES)] == first[0]).all())
+    low, high = (second, first) if high_first else (first, second)
     table = low[: len(_NIBBLES)]
     (load,), (dim,) = loads, dims
     if not (np.tile(table, 16) == low).all() or not (np.repeat(table, 16) == high).all():
         return None
     zero = float(-table[0])
     if zero.is_integer() and 0.0 <= zero <= _LARGEST_ZERO and (table == _NIBBLES - zero).all():
-        return Codes(load, "u4", dim, zero)
-    return Codes(load, "e2m1", dim) if (table == np.concatenate((_E2M1, -_E2M1))).all() else None
+        return Codes(load, "u4", dim, zero, high_first=high_first)
+    is_e2m1 = (table == np.concatenate((_E2M1, -_E2M1))).all()
+    return Codes(load, "e2m1", dim, high_first=high_first) if is_e2m1 else None
 
 
 def _evaluated(facts: BlockAnalysis, number: int, loads: set[int], dims: set[str]) -> Any:

@@ -141,7 +141,7 @@ def _coded(
     order = CodeOrder.APART
     if form is not None:
         found = codes_of(facts, facts.root(operands[loads.index(known[0])]))
-        order = CodeOrder.BYTE if found is not None and found.kind == "u4" else order
+        order = CodeOrder.BYTE if found is not None and found.is_pair else order
     inner = permuted(facts, known[0], shape.inner, order)
     if inner is None:
         return None

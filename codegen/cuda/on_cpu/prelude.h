@@ -147,6 +147,15 @@ inline void excess_u4_bf16(unsigned* d, unsigned bytes) {
         d[n] = pack_bf16((bytes & 15u) + 16.0f, (bytes >> 4 & 15u) + 16.0f);
     }
 }
+inline void excess_apart_u4_bf16(unsigned* d, unsigned bytes) {
+    for (int n = 0; n < 4; ++n, bytes >>= 4) {
+        d[n] = pack_bf16((bytes & 15u) + 16.0f, (bytes >> 16 & 15u) + 16.0f);
+    }
+}
+inline void high_codes_first(unsigned* d) {
+    const unsigned low = d[0], other = d[2];
+    d[0] = d[1], d[1] = low, d[2] = d[3], d[3] = other;
+}
 inline float code_i8(unsigned bytes, int which) {
     return static_cast<float>(static_cast<signed char>(bytes >> 8 * which));
 }

@@ -135,6 +135,25 @@ __device__ __forceinline__ void excess_u4_bf16(unsigned* d, unsigned bytes) {
     codes_apart(d, bytes, 0x8008u, 0x00780078u, 0x41804180u);
 }
 
+// The same in the order of `codes_u4_bf16`.
+__device__ __forceinline__ void excess_apart_u4_bf16(unsigned* d, unsigned bytes) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const unsigned moved = i == 0 ? bytes << 3 : bytes >> (4 * i - 3);
+        d[i] = masked_with(moved, 0x00780078u, 0x41804180u);
+    }
+}
+
+// The high code of each byte before its low one, of pairs of codes of bytes two apart.
+__device__ __forceinline__ void high_codes_first(unsigned* d) {
+    #pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const unsigned low = d[i];
+        d[i] = d[i + 1];
+        d[i + 1] = low;
+    }
+}
+
 // Four signed bytes, 0 and 2 together and 1 and 3. The low seven bits are the significand of 128, and
 // the sign is what makes 256 of another 128: their difference is exact.
 __device__ __forceinline__ void codes_i8_bf16(unsigned* d, unsigned bytes) {

@@ -132,14 +132,19 @@ class ThreadGraphs:
         if not held.is_packed or held.layout != stored:
             return False
         has_excess = plan is not None and plan.excess > 0.0
-        way = "pairs" if order is CodeOrder.BYTE else "codes"
-        per_word = made.words // held.words
-        name = f"{'excess' if has_excess else way}_{found.kind}_{made.dtype.name}"
+        is_byte = order is CodeOrder.BYTE
+        if has_excess:
+            way = "excess" if is_byte else "excess_apart"
+        else:
+            way = "pairs" if is_byte else "codes"
+        per_word, name = made.words // held.words, f"{way}_{found.kind}_{made.dtype.name}"
         subtracts = found.kind == "u4" and not has_excess
         zero = f", {found.zero_word(made.dtype)}" if subtracts else ""
         with out.unrolled("i", held.words) as i:
             place = made.word(f"{per_word} * {i}" if i != "0" else "0")
             out.line(f"{name}(&{place}, {held.word(i)}{zero});")
+            if found.high_first:
+                out.line(f"high_codes_first(&{place});")
             if factor is not None:
                 first = "0" if i == "0" else f"({i} << {found.word_bits})"
                 by = factor.read_by(layout, first)

@@ -37,7 +37,7 @@ PROGRAMS = {
         f"{PACKED}Y[b, n] : f32 = sum[j, c](X[b, 2 * j + c] * where(c < 1, {LOW} - 8, {HIGH} - 8))",
     ),
     "the high nibble first": (
-        "",
+        "codes_u4",
         f"{PACKED}Y[b, n] : f32 = sum[j, c](X[b, 2 * j + c] * (where(c < 1, {HIGH}, {LOW}) - 8))",
     ),
 }
@@ -325,6 +325,29 @@ def test_what_lies_behind_the_end_has_no_excess(kind: str, whole: str, tail: str
     given = program.replace(whole, tail).replace(*rows)
     plan = cuda_plan(given, kernel, 3, codes="excess")
     assert "excess_u4_bf16(" in kernel_of(plan).source
+    assert_exact(plan)
+
+
+HIGH_FIRST = (f"where(c < 1, {LOW}, {HIGH})", f"where(c < 1, {HIGH}, {LOW})")
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("form", ["", "excess"])
+@pytest.mark.parametrize("kind", ["nibbles", "nibbles and scales of groups"])
+def test_the_high_code_of_a_byte_may_come_first(kind: str, form: str):
+    """As tinygemm and HQQ pack them."""
+    program, kernel = LOOPS[kind]
+    index = "64 * g + j" if kind != "nibbles" else "j"
+    texts = [t.replace("W[n, j]", f"W[n, {index}]") for t in HIGH_FIRST]
+    assert program.count(texts[0]) == 1
+    first = 6 if kind == "nibbles" else 7
+    nibbles = [f"where %0, %{first + n}, %{first + 1 - n}" for n in (0, 1)]
+    assert kernel.count(nibbles[0]) == 1
+    turned = kernel.replace(*nibbles)
+    plan = cuda_plan(program.replace(*texts), turned, 3, codes=form)
+    source = kernel_of(plan).source
+    assert f"{'excess_apart' if form else 'codes'}_u4_bf16(&" in source
+    assert "high_codes_first(&" in source
     assert_exact(plan)
 
 

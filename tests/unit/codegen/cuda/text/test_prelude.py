@@ -40,6 +40,8 @@ CALLS_80 = """
     pairs_u4_bf16(r, r[0], 0x43084308u);
     pairs_u4_f16(r, r[0], 0x64086408u);
     excess_u4_bf16(r, r[0]);
+    excess_apart_u4_bf16(r, r[0]);
+    high_codes_first(r);
     codes_apart(r, byte_times<2>(r[1], 0x1001u), 0x1001u, 0x000f000fu, 0x43004300u);
     codes_i8_f16(r, r[0]);
     codes_i8_bf16(r, r[1]);
@@ -236,3 +238,19 @@ def test_factors_move_both_codes_of_a_byte_below_a_significand():
             else:
                 value = bits_of.astype(np.uint16).view(np.float16)
             np.testing.assert_array_equal(value, code + added)
+
+
+def test_shifts_move_both_codes_of_a_pair_to_the_highest_bits_of_a_significand():
+    text = (prelude.FOLDER / "halves.cuh").read_text(encoding="utf-8")
+    (body,) = re.findall(r"excess_apart_u4_bf16\(.*?\n}", text, re.DOTALL)
+    assert "i == 0 ? bytes << 3 : bytes >> (4 * i - 3)" in body
+    (words,) = re.findall(r"masked_with\(moved, (\w+)u, (\w+)u\)", body)
+    mask, bits = (np.uint32(int(word, 16)) for word in words)
+    given = np.random.default_rng(0).integers(0, 1 << 32, 999, dtype=np.uint32)
+    for i in range(4):
+        moved = given << np.uint32(3) if i == 0 else given >> np.uint32(4 * i - 3)
+        pair = moved & mask | bits
+        for place in (0, 16):
+            value = (pair >> np.uint32(place) << np.uint32(16)).view(np.float32)
+            code = given >> np.uint32(place + 4 * i) & np.uint32(15)
+            np.testing.assert_array_equal(value, code + 16.0)
