@@ -108,12 +108,12 @@ ifneq ($(GPU),)
 	@if site=$$($(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null); then \
 	  lib=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	  echo "import site; site.addsitedir('$$site')" > "$$lib/machine_torch.pth"; fi
+	@$(PIP) hatchling
 else
 	@echo "  $(TORCH_CPU), a CPU build if pip finds one"
-	@$(PIP) "$(TORCH_CPU)"
+	@$(PIP) "$(TORCH_CPU)" hatchling
 	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) "$(TRITON_CPU)"
 endif
 	@echo "  mirage_py and its test tools"
-	@$(PIP) hatchling
 	@$(PIP) --no-build-isolation -e ".[test]"
 	@touch $@

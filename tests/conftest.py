@@ -117,7 +117,11 @@ def _one_runtime(tmp_path_factory: pytest.TempPathFactory):
     """
     from mirage_py.runtime.cpu import cpu_build
 
-    kept = tmp_path_factory.mktemp("runtime")
+    kept = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        kept = kept.parent  # of all processes of this run
+    kept = kept / "runtime"
+    kept.mkdir(exist_ok=True)
     compile_, runtime = cpu_build._compile, cpu_build._runtime
 
     def shared(compiler: str, folder: Path) -> Path:

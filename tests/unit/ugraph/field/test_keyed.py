@@ -46,7 +46,8 @@ def test_words_look_random() -> None:
 def test_order_is_a_bijection() -> None:
     # Odd steps walk through all residues modulo 2^30; runs of neighbours are the hard case.
     order = MagnitudeOrder(derive_key(5, "order"))
-    magnitudes = np.concatenate([np.arange(1 << 20), np.arange(2**30 - (1 << 20), 2**30)])
+    # Of so many random ranks a hundred pairs would be equal.
+    magnitudes = np.concatenate([np.arange(1 << 18), np.arange(2**30 - (1 << 18), 2**30)])
     ranks = order(magnitudes)
     assert ranks.min() >= 0
     assert ranks.max() < 2**30
