@@ -7,7 +7,7 @@ import torch
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.indices import mask_of
 from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
-from mirage_py.frontend.torch.lower.refusals import refusal
+from mirage_py.frontend.torch.lower.refusals import INTEGER_BITS
 from mirage_py.ugraph.building.named_array import NamedArray, flat_index
 from mirage_py.ugraph.ir.predicates import TRUE
 
@@ -108,16 +108,20 @@ def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
     return t.apply("shift_right", x, y)
 
 
-@handles("__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar")
-def shift_left(t: Lowering, x: NamedArray, y: int) -> NamedArray:
-    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost."""
+@handles(
+    "__lshift__.Scalar",
+    "__lshift__.Tensor",
+    "bitwise_left_shift.Tensor",
+    "bitwise_left_shift.Tensor_Scalar",
+)
+def shift_left(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
+    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost, by a number."""
     kind = torch.iinfo(t.result_dtype())
-    if kind.bits >= _WORD_BITS or not 0 <= y < kind.bits:
-        why = refusal("aten.__lshift__.Scalar")
+    if kind.bits >= _WORD_BITS or not isinstance(y, int) or not 0 <= y < kind.bits:
         raise t.refuse(
             f"torch operator {t.node_in_hand.target} is not supported",
-            why=why.why,
-            repair=why.repair,
+            why=INTEGER_BITS.why,
+            repair=INTEGER_BITS.repair,
         )
     top = 1 << kind.bits - y - 1
     if kind.min == 0:

@@ -63,7 +63,8 @@ _RESAMPLES = Refusal(
     "its positions are between elements, found from rounded quotients",
     "use mode='nearest' with a whole scale factor, or leave this step to torch",
 )
-_BITS = Refusal(
+# Of handlers that take some of an operator's integers.
+INTEGER_BITS = Refusal(
     "kernels compute integers as float32, which have no bits to work on",
     "leave this step to torch, outside the function",
 )
@@ -98,7 +99,6 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("atan2",), _PERIODIC),
     **dict.fromkeys(RECURRENT, _RECURRENT),
     **dict.fromkeys(_RESAMPLING, _RESAMPLES),
-    **dict.fromkeys(("bitwise_left_shift", "__lshift__"), _BITS),
     **dict.fromkeys(("_to_sparse", "quantize_per_tensor", "quantize_per_channel"), _LAYOUT),
     "native_batch_norm": _TRAINS,
     "prod": _PRODUCTS,

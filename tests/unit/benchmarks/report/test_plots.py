@@ -54,7 +54,7 @@ def test_the_command_draws_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(plots, "are_possible", lambda: False)
-    with pytest.raises(InputError, match=r"pip install 'mirage-py\[bench\]'"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[bench\]'"):
         plots.write_plots(document(*ROWS), tmp_path, "x")
     files, missing = reports.write_reports(document(*ROWS), tmp_path / "x-suite.json")
     assert [f.name for f in files] == ["x-suite.csv"]

@@ -52,7 +52,7 @@ def test_of_thirteen_plans_one_is_near_the_best_of_every_cell_of_the_paper(
     assert at(paper, NOW, 13).mean() < 0.5 * at(paper, BEFORE, 13).mean()
 
 
-def test_so_it_is_for_workloads_that_nobody_looked_at(lists: dict[str, list[Plan]]):
+def test_so_it_is_for_the_other_workloads(lists: dict[str, list[Plan]]):
     others = dict(list(lists.items())[18:])
     assert len(others) > 30
     for timed in (8, 10, 16):
