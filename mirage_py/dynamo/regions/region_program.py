@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,13 +70,15 @@ class RegionResult:
 
     The program writes row-major tensors: ``order`` are the axes of the result by descending
     stride, which is what the program writes; the result is a view of that with ``strides``. Where
-    no order of axes gives them, the result ``is_copy``.
+    no order of axes gives them, the result ``is_copy``. ``dtype`` is torch's, which a program has
+    no float64 of.
     """
 
     number: int
     order: tuple[int, ...]
     strides: tuple[int, ...]
     is_copy: bool = False
+    dtype: torch.dtype | None = None
 
     def arranged(self, written: torch.Tensor) -> torch.Tensor:
         """The result, laid out as torch expects it, from what the program wrote."""
@@ -144,6 +146,7 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     graph = _concrete(module.graph, inputs)
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     (output,) = (n for n in graph.nodes if n.op == "output")
+    (original,) = (n for n in module.graph.nodes if n.op == "output")
     results: list[RegionResult] = []
     nodes: list[Node] = []
     places: dict[int, Node] = {}
@@ -154,7 +157,8 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
             node = written_value(node)
         # A kernel writes a part of a tensor with the axes of the tensor.
         rows = node.meta["val"].contiguous() if output_number in places else node.meta["val"]
-        results.append(_result(output_number, rows))
+        laid_out = _result(output_number, rows)
+        results.append(replace(laid_out, dtype=_dtype_of(original.args[0][output_number])))
         order = results[-1].order
         with graph.inserting_before(output):
             permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
@@ -299,6 +303,11 @@ def _single(arguments: Any) -> Any:
     return torch.fx.node.map_aggregate(
         arguments, lambda a: torch.float32 if a is torch.float64 else a
     )
+
+
+def _dtype_of(node: Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _kept(dtype: torch.dtype) -> torch.dtype:

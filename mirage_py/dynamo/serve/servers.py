@@ -172,6 +172,10 @@ def reference(region: RegionProgram, own: Kernel) -> Service:
             function = functions[sizes] = torch_function(program_at_sizes(program, named))
         # A program that only copies is no call at all; kernels write to memory of their own.
         row_major = torch.contiguous_format
-        return tuple(r.clone(memory_format=row_major) for r in _tupled(function(*inputs)))
+        found = [r.clone(memory_format=row_major) for r in _tupled(function(*inputs))]
+        for result in region.results:
+            if result.dtype is not None:
+                found[result.number] = found[result.number].to(result.dtype)
+        return tuple(found)
 
     return Service(run, Reason(Code.REFERENCE))

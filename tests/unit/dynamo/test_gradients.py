@@ -144,3 +144,13 @@ def test_the_gradient_of_a_maximum_finds_it(compiled: Compiled):
         for f in (compiled(fn, min_gain=0), fn)
     )
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, 0, dtype=torch.float64) * 1.5 + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_results_of_float64_are_float64(compiled: Compiled, dtype: torch.dtype):
+    x = torch.randn(4, 4, dtype=dtype)
+    torch.testing.assert_close(compiled(widened)(x), widened(x), rtol=1e-5, atol=1e-6)
