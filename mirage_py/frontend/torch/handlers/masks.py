@@ -108,16 +108,11 @@ def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
     return t.apply("shift_right", x, y)
 
 
-@handles(
-    "__lshift__.Scalar",
-    "__lshift__.Tensor",
-    "bitwise_left_shift.Tensor",
-    "bitwise_left_shift.Tensor_Scalar",
-)
-def shift_left(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
-    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost, by a number."""
+@handles("__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar")
+def shift_left(t: Lowering, x: NamedArray, y: int) -> NamedArray:
+    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost."""
     kind = torch.iinfo(t.result_dtype())
-    if kind.bits >= _WORD_BITS or not isinstance(y, int) or not 0 <= y < kind.bits:
+    if kind.bits >= _WORD_BITS or not 0 <= y < kind.bits:
         raise t.refuse(
             f"torch operator {t.node_in_hand.target} is not supported",
             why=INTEGER_BITS.why,
