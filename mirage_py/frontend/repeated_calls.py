@@ -15,11 +15,11 @@ from torch.utils._pytree import tree_is_leaf
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.torch.guards.call_key import Call, ambient, has_strides
+from mirage_py.frontend.torch.guards.call_key import Call, ambient
 from mirage_py.frontend.torch.guards.plain_values import is_same_value
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.launch.cached_calls import Again, ByShapes
-from mirage_py.runtime.launch.tensor_guard import alike, in_dual_level, is_nested
+from mirage_py.runtime.launch.tensor_guard import alike, in_dual_level
 from mirage_py.shapes.dispatch import Row
 
 _LISTS = (list, tuple)
@@ -109,7 +109,7 @@ def repeat_of(
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
-        if tensors is None or is_nested(tensors) or not fits(*tensors) or not is_same_state():
+        if tensors is None or not fits(*tensors) or not is_same_state():
             return ANOTHER
         if is_marked_so is not None and not is_marked_so(tensors):
             return ANOTHER
@@ -143,14 +143,14 @@ def refused_repeat(
     open_ = None if call.structure is None else _opened
     tensors_of = _reader(values, places, tuple(kwargs), None, mode, open_)
     tensors = tensors_of(args, kwargs)
-    if not tensors or not all(map(has_strides, tensors)):
+    if not tensors:
         return None
     fits, is_same_state, rest = alike(tensors), _state(), Rest(itself)
     is_marked_so = _marking(tensors) if with_marks else None
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
-        if tensors is None or is_nested(tensors) or not fits(*tensors) or not is_same_state():
+        if tensors is None or not fits(*tensors) or not is_same_state():
             return ANOTHER
         if is_marked_so is not None and not is_marked_so(tensors):
             return ANOTHER

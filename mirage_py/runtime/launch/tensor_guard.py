@@ -44,14 +44,6 @@ def never(*_: object) -> bool:
     return False
 
 
-def is_nested(values: Sequence[object]) -> bool:
-    """Whether some value is a nested tensor: torch ends the process that asks a guard of one."""
-    for value in values:  # noqa: SIM110  a generator would take three times as long
-        if getattr(value, "is_nested", False):
-            return True
-    return False
-
-
 def alike(tensors: Sequence[torch.Tensor]) -> Fits:
     """Whether others have, place by place, the class, element type, device, shape and strides of
     these, require a gradient as these do (in the grad mode there is now, where one does), and are
