@@ -100,9 +100,10 @@ class EntryTables:
             if len(self._past.get(key, ())) >= _MOST_STATES:
                 return Found(key, self.refused(call, key, refused_calls.unsteady()))
             others = key_without_numbers(call)
-            if self._numbers.are_many((self._mode(), others) if others is not None else None):
-                return self._of_any_numbers(call, others)
-            return Found(key, self._prepared(call, key))
+            family = (self._mode(), others) if others is not None else None
+            if self._numbers.are_many(family):
+                return self._of_any_numbers(call, family)
+            return Found(key, self._prepared(call, key, family))
 
     def refused(
         self,
@@ -167,13 +168,15 @@ class EntryTables:
         past.append(entry)
         return found
 
-    def _prepared(self, call: Call, key: Hashable) -> Entry:
+    def _prepared(self, call: Call, key: Hashable, family: Hashable | None) -> Entry:
+        """A new entry; ``family`` is the key of calls that differ from this one in numbers alone,
+        None where it has no numbers.
+        """
         try:
             self._preparation.check(call)
         except UnsupportedError as error:
             return self.refused(call, key, error)
         self._preparation.ensure_optimizers(sized=False)
-        others = key_without_numbers(call)
         program: Hashable = key
         try:
             entry = self._preparation.exactly(call)
@@ -183,14 +186,14 @@ class EntryTables:
         except Exception as error:  # noqa: BLE001
             return self.refused(call, key, error, in_parts=True)
         finally:
-            self._numbers.add((self._mode(), others) if others is not None else None, program)
+            self._numbers.add(family, program)
         self._entries[key] = entry
         log.info("%s%s", self._name, entry)
         return entry
 
-    def _of_any_numbers(self, call: Call, others: Hashable) -> Found:
+    def _of_any_numbers(self, call: Call, family: Hashable) -> Found:
         """What serves calls whatever their numbers are: torch.compile, or the function itself."""
-        key = ("any numbers", self._mode(), others)
+        key = ("any numbers", family)
         error = refused_calls.changing_numbers()
         return Found(key, self.refused(call, key, error, in_parts=True, is_sized=True))
 

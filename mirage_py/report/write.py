@@ -12,7 +12,7 @@ from mirage_py.report.packed import KIND, unpacked
 from mirage_py.report.refused_report import Refusal, refused_html
 from mirage_py.report.result_report import report_html
 from mirage_py.report.rows_report import rows_html
-from mirage_py.runtime.base.atomic import write_text
+from mirage_py.runtime.base.atomic import write_text, writing
 from mirage_py.runtime.store.artifact import Artifact, load_artifact
 from mirage_py.ugraph.text.files import read_text
 from mirage_py.ugraph.text.json_reading import parse_json
@@ -32,15 +32,8 @@ def write_report(subject: Artifact | Path | str, path: Path | str, *, only: str 
 
 def write_file(path: Path, text: str) -> None:
     """Write a report, or a packed one. Raises InputError where that cannot be done."""
-    try:
+    with writing("the report", path, "make room, or name another file"):
         write_text(path, text)
-    except OSError as error:
-        raise InputError(
-            "the report cannot be written",
-            where=str(path),
-            why=error.strerror or str(error),
-            repair="make room, or name another file",
-        ) from error
 
 
 def write_kernel(kernel: Any, path: Path | str) -> Path:

@@ -138,10 +138,11 @@ def _steps(
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
         yield block, replace(options, reversed_axes=not options.reversed_axes)
-        for form in TiledKernel(tiling, backend=backend).code_forms:
+        kernel = TiledKernel(tiling, backend=backend)
+        for form in kernel.code_forms:
             if form is not options.codes:
                 yield block, replace(options, codes=form)
-        for precision in TiledKernel(tiling).precisions:
+        for precision in kernel.precisions:
             if precision is not options.precision:
                 plain = replace(options, matmul=None) if options.precision else options
                 yield block, with_precision(plain, precision, backend)

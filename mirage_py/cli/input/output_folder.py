@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirage_py.arguments import path_of
 from mirage_py.errors import InputError
+from mirage_py.runtime.base.atomic import writing
 from mirage_py.runtime.store.manifest import NAME as MANIFEST
 
 if TYPE_CHECKING:
@@ -54,12 +55,5 @@ def save_result(result: Result, folder: Path) -> Result:
     """Write the artifact; the result that knows its folder. Raises InputError where it cannot."""
     from mirage_py.pipeline.pipeline import save
 
-    try:
+    with writing("the artifact", folder, "make room, or choose another folder with -o"):
         return save(result, folder)
-    except OSError as error:
-        raise InputError(
-            "the artifact cannot be written",
-            where=str(folder),
-            why=error.strerror or str(error),
-            repair="make room, or choose another folder with -o",
-        ) from error

@@ -39,7 +39,7 @@ from mirage_py.dynamo.whole_graph.verdicts import (
 )
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence
-from mirage_py.runtime.base.atomic import write_bytes
+from mirage_py.runtime.base.atomic import write_bytes, writing
 from mirage_py.runtime.store.cache import toolchain
 from mirage_py.search.networks.optimize_network import NetworkResult
 
@@ -161,15 +161,8 @@ def save_graph(found: OptimizedGraph, program: ExportedProgram, path: Path) -> N
         exported = torch.export.export(found.module, args, kwargs, strict=False)
     content = io.BytesIO()
     torch.export.save(exported, content)
-    try:
+    with writing("the model", path, "make room, or name another file with -o"):
         write_bytes(path, content.getvalue())
-    except OSError as error:
-        raise InputError(
-            "the model cannot be written",
-            where=str(path),
-            why=error.strerror or str(error),
-            repair="make room, or name another file with -o",
-        ) from error
 
 
 def _unfit(program: ExportedProgram) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirage_py.errors import InputError
 from mirage_py.pipeline.trace.stage import Stage
 
 if TYPE_CHECKING:
@@ -91,19 +90,13 @@ class Trace:
         self._write("index.html", index_page(rows, self._ending))
 
     def _write(self, name: str, text: str) -> None:
-        from mirage_py.runtime.base.atomic import write_text
+        from mirage_py.runtime.base.atomic import write_text, writing
 
         assert self.folder is not None
         path = self.folder / name
-        try:
+        repair = "make room, or name another folder (--trace-stages, MIRAGE_PY_DUMP)"
+        with writing("the stage", path, repair):
             write_text(path, text)
-        except OSError as error:
-            raise InputError(
-                "the stage cannot be written",
-                where=str(path),
-                why=error.strerror or str(error),
-                repair="make room, or name another folder (--trace-stages, MIRAGE_PY_DUMP)",
-            ) from error
 
 
 def _link(one: _Written) -> Link:

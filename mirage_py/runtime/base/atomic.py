@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from mirage_py.errors import InputError
 
 # Of Linux: paths that are relative are so to the working folder; both names keep existing.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+
+
+@contextlib.contextmanager
+def writing(what: str, path: Path, repair: str) -> Iterator[None]:
+    """Say of ``what`` is written to a place that a user named where that fails. Raises InputError
+    in place of an OSError, whose file may be a hidden temporary one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{what} cannot be written",
+            where=str(path),
+            why=error.strerror or str(error),
+            repair=repair,
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

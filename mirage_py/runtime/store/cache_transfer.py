@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from mirage_py.errors import FormatError, InputError, MirageError
-from mirage_py.runtime.base.atomic import write_folder
+from mirage_py.runtime.base.atomic import write_folder, writing
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.store.artifact import Artifact, load_artifact
 from mirage_py.runtime.store.cache import Entry, ResultCache
@@ -101,19 +101,12 @@ def export_entries(entries: Sequence[Entry], destination: Path) -> tuple[Entry, 
             continue  # damaged: it would be refused where it is imported
         held[place] = files
         sound.append(entry)
-    try:
+    with writing("the export", destination, "make room, or name another place"):
         if is_archive(destination):
             _write_archive(destination, held)
         else:
             for place, files in held.items():
                 write_folder(destination / place, files)
-    except OSError as error:
-        raise InputError(
-            "the export cannot be written",
-            where=str(destination),
-            why=error.strerror or str(error),
-            repair="make room, or name another place",
-        ) from error
     return tuple(sound)
 
 

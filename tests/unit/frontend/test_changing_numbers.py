@@ -6,10 +6,8 @@ import warnings
 
 import pytest
 import torch
-from frontend_kernels import Interpreter
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.torch.guards.changing_numbers import MOST_PROGRAMS
 
 X = torch.randn(4, 6)
@@ -21,16 +19,6 @@ def scaled(x, factor):
 
 def numbered(x, layer):
     return x * 2 + 1 if layer >= 0 else x
-
-
-@pytest.fixture
-def interpreter():
-    return Interpreter()
-
-
-@pytest.fixture
-def optimised(interpreter):
-    return lambda fn, **options: SuperoptimizedFunction(fn, CallOptions(**options), interpreter)
 
 
 @pytest.mark.parametrize("kind", [float, int])

@@ -9,7 +9,6 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from frontend_kernels import Interpreter
 from torch import nn
 
 from mirage_py.errors import InputError, MirageWarning, UnsupportedError
@@ -19,16 +18,6 @@ from mirage_py.runtime.store.artifact import OriginalProgram
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
-
-
-@pytest.fixture
-def interpreter():
-    return Interpreter()
-
-
-@pytest.fixture
-def optimised(interpreter):
-    return lambda fn, **options: SuperoptimizedFunction(fn, CallOptions(**options), interpreter)
 
 
 def layer(x, w, scale=2.0):

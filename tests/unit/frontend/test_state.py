@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from frontend_kernels import Interpreter
 from torch import nn
 
 import mirage_py
 from mirage_py.errors import MirageWarning, UnsupportedError
-from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 
 X = torch.randn(4, 6)
 
@@ -37,16 +35,6 @@ class Scales:
 @dataclass(frozen=True)
 class Setting:
     gain: float
-
-
-@pytest.fixture
-def interpreter():
-    return Interpreter()
-
-
-@pytest.fixture
-def optimised(interpreter):
-    return lambda fn, **options: SuperoptimizedFunction(fn, CallOptions(**options), interpreter)
 
 
 def test_what_a_package_remembers_is_its_own_wherever_it_lies(tmp_path, monkeypatch):

@@ -32,6 +32,20 @@ def every(lora: list[UGraph]) -> list[Instance]:
     return rank(lora, H200, 999)
 
 
+@pytest.fixture
+def estimates(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One entry for each estimate of a kernel so far."""
+    found: list[None] = []
+    real = KernelModel.estimate
+
+    def counted(self, options):
+        found.append(None)
+        return real(self, options)
+
+    monkeypatch.setattr(KernelModel, "estimate", counted)
+    return found
+
+
 def test_what_may_not_be_taken_is_as_if_it_had_not_been_given(lora: list[UGraph]) -> None:
     best = rank(lora, H200, 8)[0].family
     refused = [best.digest, *(u.digest for u in lora[::3])]
@@ -48,26 +62,18 @@ def test_what_may_not_be_taken_is_as_if_it_had_not_been_given(lora: list[UGraph]
 
 
 def test_a_ranking_that_is_late_has_the_best_of_what_it_looked_at(
-    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+    lora: list[UGraph], estimates: list[None]
 ) -> None:
-    estimates = 0
-    real = KernelModel.estimate
-
-    def counted(self, options):
-        nonlocal estimates
-        estimates += 1
-        return real(self, options)
-
-    monkeypatch.setattr(KernelModel, "estimate", counted)
     full = rank(lora, H200, 24)
-    of_all, estimates = estimates, 0
-    in_time = rank(lora, H200, 24, terms=Terms(late=lambda: estimates > of_all // 2))
+    of_all = len(estimates)
+    estimates.clear()
+    in_time = rank(lora, H200, 24, terms=Terms(late=lambda: len(estimates) > of_all // 2))
     assert in_time
-    assert estimates < 0.7 * of_all
+    assert len(estimates) < 0.7 * of_all
     assert in_time[0].estimate.time_us <= 1.5 * full[0].estimate.time_us
-    estimates = 0
+    estimates.clear()
     assert rank(lora, H200, 24, terms=Terms(late=lambda: True))
-    assert estimates < 0.4 * of_all
+    assert len(estimates) < 0.4 * of_all
     few = best_families(lora, KernelRanker(H200), Terms(late=lambda: True))
     assert len(few) < len(best_families(lora, KernelRanker(H200)))
 
@@ -134,22 +140,14 @@ def test_when_it_is_late_every_sort_has_a_plan_that_is_not_in_doubt(
 
 
 def test_a_ranking_that_is_over_has_a_plan_of_every_sort_near_the_best(
-    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+    lora: list[UGraph], estimates: list[None]
 ) -> None:
     """A ranking that ended in between had no plan with split keys for attention with normalised
     ones, which was served at 1.6 times the time of those.
     """
-    estimates = 0
-    real = KernelModel.estimate
-
-    def counted(self, options):
-        nonlocal estimates
-        estimates += 1
-        return real(self, options)
-
-    monkeypatch.setattr(KernelModel, "estimate", counted)
     every = rank(lora, H200, 999)
-    of_all, estimates = estimates, 0
+    of_all = len(estimates)
+    estimates.clear()
     first: dict[tuple[str, int], float] = {}
     for i in every:
         first.setdefault((i.kind, len(i.plan.ugraph.kernels)), i.estimate.time_us)
@@ -157,7 +155,7 @@ def test_a_ranking_that_is_over_has_a_plan_of_every_sort_near_the_best(
     found = rank(lora, H200, 60, terms=Terms(late=lambda: True, over=lambda: True))
     assert len(near) > 1
     assert near <= {(i.kind, len(i.plan.ugraph.kernels)) for i in found}
-    assert estimates < 0.4 * of_all
+    assert len(estimates) < 0.4 * of_all
 
 
 def test_plans_in_doubt_leave_most_seats_to_others(
