@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from mirage_py.frontend import refused_calls
 from mirage_py.frontend.cached_kernels import (
@@ -79,8 +79,9 @@ class SuperoptimizedFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the kernel for these arguments; prepare it first if there is none."""
-        # First of all, and readable to torch.compile: inside it there is only the function.
-        if is_compiling():
+        # First of all, and readable to torch.compile: inside it there is only the function. Not
+        # is_compiling(), which is true in every thread while one of them compiles.
+        if is_dynamo_compiling():
             return self.__wrapped__(*args, **kwargs)
         repeated = self._repeated
         try:

@@ -52,11 +52,11 @@ class CachedCalls(Reported):
     plan: Plan
 
     def __init__(self, count: int) -> None:
-        from torch.compiler import is_compiling
+        from torch.compiler import is_dynamo_compiling
 
         # What is known of the result that the kernel is of, if anything.
         self.record: Mapping[str, Any] = {}
-        self._is_compiling = is_compiling
+        self._is_compiling = is_dynamo_compiling
         self._count = count
         self._last: tuple[Fits, Again] = (never, self._first_call)
         self._known: ByShapes[tuple[Fits, Again]] = ByShapes()

@@ -377,6 +377,22 @@ def test_inside_torch_compile_there_is_only_the_function(optimised, interpreter)
     assert interpreter.programs == []
 
 
+def test_what_another_thread_compiles_changes_no_call(optimised, interpreter):
+    """torch's flag that something is compiled is true in every thread: calls went to the function."""
+    fn, results = optimised(layer), []
+
+    def backend(graph, _):
+        calls = threading.Thread(target=lambda: results.extend(fn(X, W) for _ in range(2)))
+        calls.start()
+        calls.join()
+        return graph
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.randn(3))
+    assert interpreter.calls["layer"] == len(results) == 2
+    for result in results:
+        torch.testing.assert_close(result, layer(X, W))
+
+
 class Wrapper(nn.Module):
     def __init__(self, fn) -> None:
         super().__init__()
