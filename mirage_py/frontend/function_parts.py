@@ -16,6 +16,7 @@ from mirage_py.errors import LostGpuError, MirageError, why_failed
 from mirage_py.frontend.cached_kernels import what_serves
 from mirage_py.frontend.searches import CallOptions, Optimizer
 from mirage_py.frontend.torch.guards.call_key import Call
+from mirage_py.frontend.torch.guards.calls import runs_later
 from mirage_py.reasons import Code, Server
 
 # Calls that run as they stand: torch.compile would not serve them, or the next one is another.
@@ -43,6 +44,9 @@ def function_parts(
     A given ``optimizer`` finds the kernels of regions, too, on any device; else they are searched,
     for a GPU. ``is_sized``: it is called with many sizes.
     """
+    # What torch.compile makes of them is no coroutine and no generator.
+    if runs_later(function):
+        return None
     kinds = {t.device.type for t in call.tensors}
     code = error.code if isinstance(error, MirageError) else None
     if code in _AS_THEY_STAND or isinstance(error, LostGpuError) or not kinds:

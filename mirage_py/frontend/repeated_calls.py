@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_is_leaf
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.torch.guards.call_key import Call, ambient
+from mirage_py.frontend.torch.guards.call_key import Call, ambient, has_strides
 from mirage_py.frontend.torch.guards.plain_values import is_same_value
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.launch.cached_calls import Again, ByShapes
@@ -104,14 +104,14 @@ def repeat_of(
     if tensors is None:
         return None
     fits, is_same_state = alike(tensors), _state()
-    is_marked_so = _marking(given) if with_marks else None
+    may_be_asked = _before_guards(given, with_marks=with_marks)
     ours = _ours(entry, tensors, places, leaf_of) if direct is None else None
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
-        if tensors is None or not fits(*tensors) or not is_same_state():
+        if tensors is None or not may_be_asked(tensors):
             return ANOTHER
-        if is_marked_so is not None and not is_marked_so(tensors):
+        if not fits(*tensors) or not is_same_state():
             return ANOTHER
         if row is not None:
             row.calls += 1
@@ -143,16 +143,16 @@ def refused_repeat(
     open_ = None if call.structure is None else _opened
     tensors_of = _reader(values, places, tuple(kwargs), None, mode, open_)
     tensors = tensors_of(args, kwargs)
-    if not tensors:
+    if not tensors or not all(map(has_strides, tensors)):
         return None
     fits, is_same_state, rest = alike(tensors), _state(), Rest(itself)
-    is_marked_so = _marking(tensors) if with_marks else None
+    may_be_asked = _before_guards(tensors, with_marks=with_marks)
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
-        if tensors is None or not fits(*tensors) or not is_same_state():
+        if tensors is None or not may_be_asked(tensors):
             return ANOTHER
-        if is_marked_so is not None and not is_marked_so(tensors):
+        if not fits(*tensors) or not is_same_state():
             return ANOTHER
         if row is not None:
             row.calls += 1
@@ -269,18 +269,28 @@ def _reader(
     return tensors
 
 
-def _marking(given: Sequence[torch.Tensor]) -> Callable[[Sequence[torch.Tensor]], bool]:
-    """Whether the arguments, which are the first tensors, are marked as these are."""
-    marks, count = marks_of(given), len(given)
+def _before_guards(
+    given: Sequence[torch.Tensor], *, with_marks: bool
+) -> Callable[[Sequence[torch.Tensor]], bool]:
+    """Whether torch's guards may be asked of values, of which the first are marked as these are
+    (``with_marks``): torch ends the process that asks them of a nested tensor.
+    """
+    marks, count = marks_of(given) if with_marks else (), len(given)
 
-    def is_marked_so(tensors: Sequence[torch.Tensor]) -> bool:
-        for tensor in tensors:
-            # Marks are attributes, which a tensor rarely has any of.
-            if marks or tensor.__dict__:
-                return marks_of(tensors[:count]) == marks
-        return True
+    def may_be_asked(values: Sequence[torch.Tensor]) -> bool:
+        has_marks = bool(marks)
+        try:
+            for value in values:
+                if value.is_nested:
+                    return False
+                # Marks are attributes, which a tensor rarely has any of.
+                if with_marks and value.__dict__:
+                    has_marks = True
+        except AttributeError:  # no tensor
+            return False
+        return not has_marks or marks_of(values[:count]) == marks
 
-    return is_marked_so
+    return may_be_asked
 
 
 def _another(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001

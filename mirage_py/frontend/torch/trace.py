@@ -14,7 +14,7 @@ from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.capture import Capture, View, capture, is_size
 from mirage_py.frontend.torch.found_writes import FoundWrites
-from mirage_py.frontend.torch.guards.calls import Signature
+from mirage_py.frontend.torch.guards.calls import Signature, runs_later
 from mirage_py.frontend.torch.guards.origins import Origin, find_origin
 from mirage_py.frontend.torch.guards.plain_values import is_plain
 from mirage_py.frontend.torch.guards.state import State
@@ -237,6 +237,13 @@ def trace_call(
     """
     fn = signature.fn
     where = source.of_function(fn)
+    if runs_later(fn):
+        raise UnsupportedError(
+            "the function computes nothing when it is called",
+            where=where,
+            why="what it returns is a coroutine or a generator",
+            repair="decorate the function of tensors that it calls",
+        )
     with_paths, structure = pytree.tree_flatten_with_path(dict(arguments))
     leaves = [leaf for _, leaf in with_paths]
     places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]

@@ -75,6 +75,12 @@ class CachedCalls(Reported):
             return self._checked_call(inputs)  # type: ignore[no-any-return]
         if in_dual_level():  # of which guards know nothing
             return self._checked_call(inputs)  # type: ignore[no-any-return]
+        try:
+            for tensor in inputs:
+                if tensor.is_nested:  # torch ends the process that asks a guard of one
+                    return self._checked_call(inputs)  # type: ignore[no-any-return]
+        except AttributeError:  # no tensor
+            return self._first_call(inputs)  # type: ignore[no-any-return]
         if len(inputs) == self._count:
             fits, call = self._last
             if fits(*inputs):

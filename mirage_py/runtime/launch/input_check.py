@@ -114,6 +114,13 @@ def check_tensors(values: Sequence[object], names: Sequence[str]) -> None:
                 where="kernel input",
                 repair="pass torch tensors on the GPU",
             )
+        if value.is_nested:
+            raise InputError(
+                f"'{name}' is a nested tensor",
+                where="kernel input",
+                why="kernels address memory by strides",
+                repair="pass a dense one, such as x.to_padded_tensor(0.0)",
+            )
 
 
 def check_outside_capture(index: int, repair: str) -> None:

@@ -378,7 +378,7 @@ def test_inside_torch_compile_there_is_only_the_function(optimised, interpreter)
 
 
 def test_what_another_thread_compiles_changes_no_call(optimised, interpreter):
-    """torch's flag that something is compiled is true in every thread: calls went to the function."""
+    """torch says in every thread that something is compiled: calls went to the function."""
     fn, results = optimised(layer), []
 
     def backend(graph, _):

@@ -115,3 +115,33 @@ def test_the_inverse_of_tanh_near_its_ends_in_16_bits():
     x = torch.tensor([-0.99609375, -0.98, -0.5, -1e-3, 1e-3, 0.5, 0.98, 0.99609375]).bfloat16()
     found = torch_function(trace(torch.atanh, x))(x)
     torch.testing.assert_close(found, torch.atanh(x), rtol=2e-2, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_strides_are_the_functions_own():
+    served = _optimised(lambda x: x * 2)
+    for _ in range(3):
+        for kind in ("csr", "csc", "coo"):
+            x = getattr(torch.eye(3), f"to_sparse_{kind}" if kind != "coo" else "to_sparse")()
+            assert served(x).to_dense().equal(torch.eye(3) * 2)
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        assert [t.tolist() for t in served(nested).unbind()] == [[2.0] * 2, [2.0] * 3]
+        assert served(torch.ones(3)).equal(torch.full((3,), 2.0))
+    assert "sparse_csr" in served.dispatch_table()
+    assert "nested" in served.dispatch_table()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_coroutine_is_awaited_by_the_caller():
+    async def doubled(x):
+        return x * 2
+
+    def each(x):
+        yield x * 2
+
+    x = torch.randn(3, 4)
+    for _ in range(2):
+        with pytest.raises(StopIteration) as returned:
+            _optimised(doubled)(x).send(None)
+        assert returned.value.value.equal(x * 2)
+        assert next(_optimised(each)(x)).equal(x * 2)

@@ -110,7 +110,14 @@ def call_key(call: Call) -> Hashable:
 def tensor_key(tensor: torch.Tensor) -> Hashable:
     """Shape, type, strides and device; whether a gradient is wanted."""
     wanted = tensor.requires_grad and torch.is_grad_enabled()
+    if not has_strides(tensor):
+        return tensor.layout, tensor.dtype, tensor.device, wanted
     return tensor.shape, tensor.dtype, tensor.stride(), tensor.device, wanted
+
+
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Whether it lies in memory by strides; torch ends the process that makes a guard of others."""
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def is_watched(leaves: Sequence[Any]) -> bool:
@@ -157,6 +164,9 @@ def _described(leaf: Any, sizes: Mapping[int, str]) -> str:
         is_short = leaf is None or isinstance(leaf, (int, float, str))
         return repr(leaf) if is_short else type(leaf).__name__
     kind = program_dtype(leaf.dtype) or str(leaf.dtype).removeprefix("torch.")
+    if not has_strides(leaf):
+        layout = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
+        return f"{kind} {layout} on {leaf.device}"
     strides = "" if leaf.is_contiguous() else f" strides {list(leaf.stride())}"
     shape = ", ".join(str(sizes.get(axis, extent)) for axis, extent in enumerate(leaf.shape))
     return f"{kind}[{shape}]{strides} on {leaf.device}"

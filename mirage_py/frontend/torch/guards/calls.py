@@ -39,3 +39,12 @@ class Signature:
             return self.fn(*arguments["args"], **arguments["kwargs"])
         bound = inspect.BoundArguments(self.parameters, dict(arguments))
         return self.fn(*bound.args, **bound.kwargs)
+
+
+def runs_later(fn: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine or a generator, which nothing has been computed of."""
+    return (
+        inspect.iscoroutinefunction(fn)
+        or inspect.isgeneratorfunction(fn)
+        or inspect.isasyncgenfunction(fn)
+    )

@@ -28,7 +28,7 @@ def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
         what = f"input '{name}' {what}"
         return UnsupportedError(what, where=where, why=why, repair=repair, code=code)
 
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise refused(
             "is not a dense tensor",
             "kernels address memory by strides",

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from mirage_py.errors import InputError
 from mirage_py.runtime.launch.cached_calls import ByShapes, CachedCalls
-from mirage_py.runtime.launch.input_check import ExpectedInput, check_detached
+from mirage_py.runtime.launch.input_check import ExpectedInput, check_detached, check_tensors
 from mirage_py.runtime.launch.repeated_launch import repeated
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
@@ -71,6 +71,17 @@ def test_a_call_is_looked_at_once():
     f(torch.randn(4, 6))
     f(torch.randn(5, 6))
     assert (len(f.looked_at), f.launched) == (2, 4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_guards_are_not_asked_of_nested_tensors():
+    """torch ends the process."""
+    f = Doubling()
+    f(torch.randn(4, 6))
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert [t.tolist() for t in f(nested).unbind()] == [[2.0] * 2, [2.0] * 3]
+    with pytest.raises(InputError, match="nested"):
+        check_tensors((nested,), ("X",))
 
 
 def test_an_address_is_asked_at_every_call():
