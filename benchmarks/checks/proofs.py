@@ -132,7 +132,7 @@ def _cut(kernel: Kernel, wanted: Json) -> Kernel:
 
 
 def table(document: Json) -> str:
-    """Markdown, as it stands in docs/explanation/verification.md."""
+    """Markdown, as it stands in docs/explanation/proofs.md."""
     lines = ["| winner | kind | proved for all sizes and tiles | where | steps |"]
     lines.append("|---|---|---|---|---:|")
     for key, row in document["rows"].items():

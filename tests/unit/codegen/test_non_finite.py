@@ -1,6 +1,6 @@
 """NaN, infinities and zeros: what kernels make of them, and what eager PyTorch does.
 
-docs/explanation/verification.md, section 3, says where the two may differ; here is that they do
+docs/explanation/numerical_check.md says where the two may differ; here is that they do
 nowhere else.
 """
 
