@@ -1,4 +1,4 @@
-"""What kernels leave in device memory, and read from it."""
+"""Reads and stores in device memory: what each kernel leaves for the next."""
 
 from __future__ import annotations
 

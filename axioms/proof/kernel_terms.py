@@ -1,4 +1,4 @@
-"""The terms that a µGraph stores: kernel by kernel, each reading what earlier ones have stored.
+"""The terms that a µGraph stores, kernel by kernel, each reading what earlier ones stored.
 
 Blocks need no rule, because along a grid axis every value is pointwise. A reduction in the body of
 a loop is one over the tile, and an accumulator one over the iterations. What blocks add to a tensor

@@ -1,4 +1,4 @@
-"""What egglog is told in front of a program: its tables, how dependence spreads, and the laws.
+"""Commands for egglog before a program: its tables, how dependence spreads, and the laws.
 
 Axes are bits of an integer, so the dependence of a class (the axes it may depend on) is a mask and
 a side condition is one `and`. Dependence is a function on classes that is merged by intersection:

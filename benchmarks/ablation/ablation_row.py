@@ -1,4 +1,6 @@
-"""One program of the ablation: its fastest CUDA plan beside the same plan with less."""
+"""One program of the ablation: its fastest CUDA plan, and the same plan with decisions switched
+off.
+"""
 
 from __future__ import annotations
 

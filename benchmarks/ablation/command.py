@@ -1,5 +1,4 @@
-"""The ablation: the worth of each decision of the CUDA emitter, as the fastest plan beside the same
-with less.
+"""The ablation: the fastest CUDA plan against the same plan with one decision switched off.
 
     python -m benchmarks.suite.families PLANS KEYS --backend cuda       # where egglog is
     python -m benchmarks.ablation PLANS -o OUT --commit SHA       # where GPUs are

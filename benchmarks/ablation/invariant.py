@@ -1,4 +1,4 @@
-"""The price of rows that are computed alike: kernels for any number of rows beside free ones.
+"""The cost of batch invariance: kernels for any number of rows against unrestricted ones.
 
     python -m benchmarks.ablation.invariant [--budget SECONDS]    # needs a GPU; about four minutes
     python -m benchmarks.ablation.invariant --budget 7 --rows 1,16 --jobs 3      # about one

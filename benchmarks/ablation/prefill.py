@@ -1,4 +1,4 @@
-"""Causal attention of prompts with grouped heads: plans written down, beside torch's own kernels.
+"""Causal attention of prompts with grouped heads: plans by hand against PyTorch's kernels.
 
     python -m benchmarks.ablation.prefill -o OUT.json    # needs a GPU; about a minute on an H200
     python -m benchmarks.ablation.prefill -o OUT.json --searched 20 --jobs 4 --cells 128x4096

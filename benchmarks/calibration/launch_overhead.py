@@ -1,4 +1,5 @@
-"""The CPU cost of a cached call before its kernel runs, beside a bare Triton launch in one process.
+"""The CPU cost of a cached call before its kernel runs, against a bare Triton launch in the same
+process.
 
     python -m benchmarks.calibration.launch_overhead [-o OUT.json]
 

@@ -1,4 +1,4 @@
-"""compute-sanitizer beside the checker of emitted code, on a GPU: kernels as they are, and with
+"""compute-sanitizer against the checker of emitted code, on a GPU: kernels with and without planted
 faults.
 
 ``python -m benchmarks.checks.code_sanitizer OUT.json [--backend triton] [--kernels N] [--each N]``

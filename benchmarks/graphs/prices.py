@@ -1,4 +1,4 @@
-"""What the model of costs says of convolutions beside what they took on an H200.
+"""Modelled costs of convolutions against measurements on an H200.
 
 python -m benchmarks.graphs.prices          # no GPU; reads benchmarks/results/h200-graphs.json
 

@@ -1,4 +1,4 @@
-"""What a problem takes of a GPU's memory while its row is measured, without computing it.
+"""GPU memory that a problem needs while its row is measured, without computing it.
 
 In the process of the row there are three models (eager, ours, torch.compile's) and the inputs as
 they were made, in the warm-up of baselines, in the timing and in a check. In its check worker there

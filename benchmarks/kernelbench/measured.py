@@ -1,4 +1,4 @@
-"""A problem on a GPU, in a worker process that takes many: checked and timed beside torch.
+"""A problem on a GPU, in a worker process that takes many: checked and timed against PyTorch.
 
 ``prepare`` and ``measure`` are services of benchmarks/farm/farm.py. Each process has cores of its
 own, and says in a file what it is at: a run that ends early has that of problems it cut short.

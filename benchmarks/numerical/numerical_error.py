@@ -1,4 +1,4 @@
-"""The error of results against float64, beside eager PyTorch's: the one rule of the numerical
+"""The error of results against float64, compared with eager PyTorch's: the rule of the numerical
 campaign.
 
 An error is that of the worst row: the norm of what a row is off over the norm of the row, or, for

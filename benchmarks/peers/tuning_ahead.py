@@ -1,4 +1,4 @@
-"""What Inductor's autotuning compiles, compiled side by side instead of one after the other.
+"""Kernels of Inductor's autotuning, compiled in parallel instead of one after the other.
 
 Inductor compiles its choices in a pool, but with the assembler that comes with torch, while the
 process that times them uses Triton's own: of another version it finds none of them in Triton's

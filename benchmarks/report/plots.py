@@ -1,4 +1,4 @@
-"""Pictures of a result file: bars of each workload beside its peers, and a roofline.
+"""Pictures of a result file: bars of each workload and its peers, and a roofline.
 
 matplotlib is an extra: nothing else of the suite needs it.
 """

@@ -1,4 +1,4 @@
-"""The files beside a result file that people look at."""
+"""Readable files written with a result file."""
 
 from __future__ import annotations
 

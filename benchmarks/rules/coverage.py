@@ -1,4 +1,4 @@
-"""Which rules of other systems follow from the proved rules of the database."""
+"""Coverage: rules of other systems that follow from the proved rules of the database."""
 
 from __future__ import annotations
 

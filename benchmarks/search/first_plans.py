@@ -1,4 +1,4 @@
-"""Where the suite's winners are in the order in which effort quick compiles, without a GPU.
+"""Ranks of the suite's winners in the order in which effort quick compiles, without a GPU.
 
 python -m benchmarks.search.first_plans -o OUT.json [--only NAMES] [--plans N]
 

@@ -1,4 +1,4 @@
-"""A measurement in a process of its own, without anything in a cache."""
+"""A measurement in a new process with empty caches."""
 
 from __future__ import annotations
 

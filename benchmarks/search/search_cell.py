@@ -1,4 +1,4 @@
-"""One search in a process of its own: seconds, memory, and what it went through.
+"""One search in a process of its own: seconds, memory, and counts.
 
 ``python -m benchmarks.search.search_cell REQUEST`` prints an answer. Both are JSON: a ``Request``,
 and a ``Measured`` that search.py writes into its tables.

@@ -1,4 +1,4 @@
-"""Search times that others published, beside which ours are shown. Seconds; None is over ten hours.
+"""Published search times that ours are compared with. Seconds; None is over ten hours.
 
 Mirage: "A Multi-Level Superoptimizer for Tensor Programs", OSDI 2025, the ablation of its search on
 RMSNorm. Its count of block operators includes the loads of a block and takes a sum of squares, its

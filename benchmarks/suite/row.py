@@ -1,4 +1,4 @@
-"""One workload beside its peers on this GPU: a row of the result file, and every measurement."""
+"""One workload and its peers on this GPU: a row of the result file, and every measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole models, compiled with the backend of torch.compile, beside what torch does by itself.
+"""Whole models, compiled with this backend of torch.compile, against PyTorch's own.
 
 python -m benchmarks.whole_models -o benchmarks/results/h200-whole-models.json
 

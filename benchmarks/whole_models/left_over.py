@@ -1,4 +1,4 @@
-"""What a decode step of a model leaves to Inductor, counted without a GPU and without weights.
+"""Operators of a decode step that are left to Inductor, counted without a GPU and without weights.
 
 ``python -m benchmarks.whole_models.left_over [--only NAMES] [--batches 1,16] [--tokens 1,4] [-o
 FILE]``: every model at its published sizes in bfloat16 is cut into regions for an H200, with one

@@ -1,4 +1,4 @@
-"""Whether two calls of a function agree in results and in what they leave in their arguments."""
+"""Agreement of two calls of a function, in results and in what they write to their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the race of the decorator saw, program by program: peers, seconds of each stage, notes.
+"""Records of the decorator's final benchmark, program by program: peers, seconds of each stage,
+notes.
 
     python -m benchmarks.wild.race OUT.json NAME [NAME@T=1024 ...]
 

@@ -1,4 +1,4 @@
-"""What a dry run counts: programs by how they are served, and reasons by the programs they cost."""
+"""Counts of a dry run: programs by how they are served, and reasons by the programs they cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tuner measures of programs of the suite, part by part: the fastest plans, and refusals.
+"""Measurements of the tuner for programs of the suite, part by part: the fastest plans, and
+refusals.
 
 ``python -m benchmarks.wild.tuned_parts --budget 20 softmax_router sigmoid_router`` on a GPU.
 """

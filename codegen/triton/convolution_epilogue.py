@@ -1,4 +1,4 @@
-"""What stands around a convolution of the library as one Triton kernel, in place.
+"""The elementwise epilogue of a library's convolution as one Triton kernel, in place.
 
 The result and the residual have channels last. A block has a tile of places and channels, so that
 loads are vectors along the channels and the bias is read once a block.

@@ -1,4 +1,4 @@
-"""Verification of a foreign result: nothing that it says of itself is believed.
+"""Verification of a foreign result, which trusts none of its claims.
 
 The µGraph is tested over finite fields, at small and at real sizes, the derivation that it brings
 is replayed, and its kernels run on the CPU against float64. The report is made anew from that. Its

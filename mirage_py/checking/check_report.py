@@ -1,4 +1,4 @@
-"""What a check of a kernel has found, and what it has not looked at."""
+"""The report of a check of a kernel: what it found and what it did not look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headline of a result: what it is, how fast, beside what, and why to believe it."""
+"""The headline of a result: what it is, how fast against what, and why to believe it."""
 
 from __future__ import annotations
 

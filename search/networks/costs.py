@@ -1,4 +1,5 @@
-"""What an operator of networks costs on a target: its kind, and the time of a library's kernel.
+"""Costs of operators of networks on a target: the kind of an operator, and the time of a library's
+kernel.
 
 Times are measured ones where there are any (``measured``, by the key of an operator and its
 operands), else those of the model that plans and regions are ranked by.

@@ -1,4 +1,4 @@
-"""What the names of sizes in a rule stand for in a network, and its windows in numbers."""
+"""Sizes and windows of a rule at a place in a network."""
 
 from __future__ import annotations
 

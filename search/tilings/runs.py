@@ -1,4 +1,4 @@
-"""Runs: elements of a block's tile that lie side by side in memory, and what short ones cost.
+"""Runs: contiguous elements of a block's tile, and the cost of short ones.
 
 A tile of a tensor that is read or written across its axes, as where a kernel transposes, is many
 short runs. The memory moves whole sectors, and is fast with whole lines. The costs are read off

@@ -1,4 +1,4 @@
-"""Convolutions and pooling with what stands around them."""
+"""Convolutions and pooling with the operators around them."""
 
 from __future__ import annotations
 

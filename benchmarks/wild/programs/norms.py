@@ -1,4 +1,4 @@
-"""Norms, with what stands around them."""
+"""Norms with the operators around them."""
 
 from __future__ import annotations
 

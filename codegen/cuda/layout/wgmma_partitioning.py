@@ -1,4 +1,5 @@
-"""wgmma partitioning (sm_90a): which matmuls use it, and how their operands lie in shared memory.
+"""wgmma partitioning (sm_90a): which matmuls use it, and the shared-memory layout of their
+operands.
 
 A warp group is four warps. Each takes 16 of 64 rows, so its part of the result lies in the same
 registers as with ``mma.sync``, and everything after a matmul is the same for both. The right

@@ -1,4 +1,4 @@
-"""The plan of a kernel: what is decided of it before its text is written."""
+"""The plan of a kernel: every decision made before its text is emitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where wgmma reads its operands: tiles in shared memory, by descriptors, or registers.
+"""Operand sources of wgmma: tiles in shared memory, by descriptors, or registers.
 
 Register-resident left operands of wgmma that a loop keeps from one iteration to the next are
 miscompiled by ptxas 12.8 and 13.0. If a loop computes the operand of another wgmma in as many

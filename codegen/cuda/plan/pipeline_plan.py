@@ -1,5 +1,5 @@
-"""The pipeline plan: which loads come by TMA, where their tiles lie in a stage, the warp roles, and
-whether blocks are persistent.
+"""The pipeline plan: loads by TMA and their place in a stage, warp roles, and whether blocks are
+persistent.
 """
 
 from __future__ import annotations

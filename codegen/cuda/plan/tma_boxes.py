@@ -1,4 +1,4 @@
-"""Which tiles TMA can load, and as what: a box of the tensor, or pixels of windows (im2col).
+"""Tiles that TMA can load: boxes of the tensor, or pixels of windows (im2col).
 
 A box is a panel of a tile, of at most 128 bytes a row, which TMA writes with the swizzle of
 ``SharedTile``. It begins anywhere, and goes evenly along axes of the tensor: positions may be sums

@@ -1,4 +1,4 @@
-"""What one thread computes, as a graph of scalars without duplicates."""
+"""The computation of one thread, as a graph of scalars without duplicates."""
 
 from __future__ import annotations
 

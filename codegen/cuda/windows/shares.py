@@ -1,4 +1,4 @@
-"""Which block graphs are sums or maxima over windows, and how threads share their tiles.
+"""Block graphs that are sums or maxima over windows, and how threads share their tiles.
 
 A thread computes several neighbouring results: ``registers`` of them along each dimension of the
 grid. Windows of neighbours overlap, so an element that is read serves several results.

@@ -1,4 +1,4 @@
-"""The text of a kernel while it is written: its head, its lines, and names of its values."""
+"""The text of a kernel under construction: its head, its lines, and names of its values."""
 
 from __future__ import annotations
 

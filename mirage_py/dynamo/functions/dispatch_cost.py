@@ -1,4 +1,4 @@
-"""What the host spends on a call of a compiled function before its code runs: frames and guards."""
+"""The cost on the host of a call of a compiled function before its code runs: frames and guards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles of fused convolutions on this GPU: compiled, checked, timed beside the library, cached.
+"""Tiles of fused convolutions on this GPU: compiled, checked, timed against the library, cached.
 
 CACHE/operators/KEY.json    {convolution: tiles, microseconds of the kernel and of the library}
 

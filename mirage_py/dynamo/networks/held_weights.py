@@ -1,4 +1,4 @@
-"""Whether a graph holds its weights: a check that imports neither search nor front end."""
+"""A cheap check for whether a graph holds its weights, without importing search or front end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a region that no kernel in front of it writes while the region may have begun.
+"""Inputs of a region that no preceding kernel writes while the region may already run.
 
 A kernel that starts early may read these before it waits. It has to hold of such an input that
 

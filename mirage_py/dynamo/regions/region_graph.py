@@ -1,4 +1,4 @@
-"""A region as a graph of its own, and the content that makes two regions the same."""
+"""A region as a graph, and the key by which two regions are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain of a model's regions: each starts early behind what lies in front of it.
+"""The chain of a model's regions: programmatic dependent launch after any preceding kernel.
 
 A *link* is a region's plan as it is launched there, on Hopper: its kernels start early behind
 whatever lies in front, and copy their first tiles of constants before they wait

@@ -1,4 +1,4 @@
-"""A region as something to call: which program serves which sizes, and what happens otherwise."""
+"""A callable region: the program for each size, and the fallback."""
 
 from __future__ import annotations
 

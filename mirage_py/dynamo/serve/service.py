@@ -1,4 +1,4 @@
-"""What serves a region: a kernel and its reason, and a row of the region's dispatch table."""
+"""The server of a region: a kernel and its reason, and a row of the region's dispatch table."""
 
 from __future__ import annotations
 

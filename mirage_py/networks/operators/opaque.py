@@ -1,4 +1,4 @@
-"""An opaque operator: what a network does besides known operators, as a node that stays as it is.
+"""An opaque operator: any operator of a network that is not known, as a node that stays as it is.
 
 Two of them are equal if their keys and operands are; nothing else is known of them.
 """

@@ -1,4 +1,4 @@
-"""What the checker of emitted code says of the kernels of a plan, found when somebody reads it.
+"""Reports of the emitted-code checker for the kernels of a plan, made when somebody reads them.
 
 The checker takes seconds of a plan. Of the plans that there is evidence for, those of each back end
 of each part, one is what serves in the end, or none is.

@@ -1,4 +1,4 @@
-"""What was verified of a result, with what bound, and what was not."""
+"""Facts about verification: what was checked, with what bound, and what was not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kernel of a plan: its picture beside its code, and what it takes of the GPU."""
+"""Each kernel of a plan: its picture, its code, and the resources it uses."""
 
 from __future__ import annotations
 

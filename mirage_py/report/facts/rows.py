@@ -1,4 +1,4 @@
-"""Rows of a benchmark file: programs of the suite or whole models, each beside its peers."""
+"""Rows of a benchmark file: programs of the suite or whole models, each with its peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inside of a Dask worker: each task runs in a worker process of its own kind.
+"""Inside a Dask worker: each task runs in a worker process of its kind.
 
 So what crashes, hangs or eats memory costs its task, and the Dask worker lives on. Tasks and
 replies are JSON.

@@ -1,4 +1,4 @@
-"""The scheduler and workers of one machine: one worker a GPU, one for all cores besides.
+"""The scheduler and workers of one machine: one worker per GPU, and one for the other cores.
 
 A Dask worker only waits for the processes that do its tasks (serve.py), so one of many threads does
 for all cores. Each has a nanny that starts it again.

@@ -1,4 +1,4 @@
-"""The numerical check on a device: results are compared where they lie.
+"""The numerical check on a device: results are compared there.
 
 Large outputs are slow to bring to the host and to compare there. ``DeviceCase`` finds what
 ``OutputCase`` finds, by the same rules.

@@ -1,4 +1,5 @@
-"""Short turns of Python's threads, while a search runs beside a compiler of torch in one process.
+"""Shorter switch intervals of Python's threads, while a search and torch.compile run in one
+process.
 
 A thread that lets go of the interpreter, as each call of NumPy and of egglog does, gets it back
 when the turn of the other is over. With Python's 5 ms, a class table of 30 ms of work took 1.1 s

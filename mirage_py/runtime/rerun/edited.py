@@ -1,4 +1,4 @@
-"""An artifact whose files may have been edited: which were, and the kernels as they lie there.
+"""An artifact whose files may have been edited: which were, and its kernels as they are on disk.
 
 ``load_artifact`` refuses such a folder. Here the checksums say what was edited, and the text of a
 kernel's file is what runs.

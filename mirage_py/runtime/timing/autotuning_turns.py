@@ -1,4 +1,4 @@
-"""Inductor's autotuning in turns with whoever else measures on the GPU.
+"""Inductor's autotuning in turns with other measurements on the GPU.
 
 Compilers keep the cores busy, beside which kernels can be timed; what Inductor times itself holds
 the lock of ``turns.py``, each measurement of one of its candidates.

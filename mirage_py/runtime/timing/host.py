@@ -1,4 +1,4 @@
-"""What a call takes of the host, which a loop of short kernels waits for."""
+"""Host time of a call, which a loop of short kernels waits for."""
 
 from __future__ import annotations
 

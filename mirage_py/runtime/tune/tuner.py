@@ -1,4 +1,4 @@
-"""The tuner: compile, check, hill climbing, final benchmark, check again, beside the baselines.
+"""The tuner: compile, check, hill climbing, final benchmark with the baselines, check again.
 
 Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
 costs only itself. Hill climbing starts from the fastest of a first timing: plans one step from them

@@ -1,4 +1,4 @@
-"""Compilation for another machine: the answers have what the compilers' caches here hold of it."""
+"""Compilation for another machine: replies include the entries of the compilers' caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inside of a worker process: a line of JSON in, a line of JSON out, until the input ends.
+"""Inside a worker process: a line of JSON in, a line of JSON out, until the input ends.
 
 Started by ``worker_process`` in a session and process group of its own. A task names its
 ``service`` and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``,

@@ -1,4 +1,5 @@
-"""Where a value that is read at other indices is stored, and not copied with all that is behind it.
+"""Sharing: a value that is read at other indices is stored once, instead of copied with all it is
+computed from.
 
 A view of a small value copies it: the copies fuse with what reads them. Of a network each view
 would copy all layers so far. There the value becomes a tensor in memory that the view reads.

@@ -1,4 +1,4 @@
-"""What a launch option may be set to, what is known of it, and its text in stored plans."""
+"""Allowed values of launch options, their documentation, and their text in stored plans."""
 
 from __future__ import annotations
 

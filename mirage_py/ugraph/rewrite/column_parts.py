@@ -1,4 +1,4 @@
-"""Columns of a product that are read at two places: a product for each part of them.
+"""Matmuls whose columns are read in two places: one matmul for each part.
 
 Rotary positions pair column i of a head with column i + n/2. Read at both, the product would be
 computed for each place anew. With its columns counted as (part, i) the product of each part is

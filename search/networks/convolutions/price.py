@@ -1,4 +1,4 @@
-"""What a convolution costs on a target, by what was measured on an H200.
+"""The cost of a convolution on a target, fitted to measurements on an H200.
 
 Products of aligned channels are priced by rates and steps, products of others by the pieces in
 which they move, grouped ones by the bytes that reach memory, and those of single channels as

@@ -1,4 +1,4 @@
-"""What a functional graph writes to an input, as the regions of it that are new.
+"""Regions of inputs that a functional graph writes.
 
 In a functional graph a write is a whole new tensor: ``slice_scatter(cache, k, ...)``. What is taken
 off from it here, operator by operator, is what stays as it was; what is left are values, and where

@@ -1,4 +1,4 @@
-"""Python values that are compared by what they are, not by where they lie."""
+"""Python values that are compared by value instead of identity."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""State that a function reads besides its arguments, and the part of it that must not change for a
-trace to hold.
+"""State that a function reads besides its arguments, and the part on which a trace depends.
 
 A trace takes Python values as they are: flags, numbers in objects, hooks, the length of a list. So
 all that the function can reach (closure, the globals that its code names, fields of objects,
