@@ -115,7 +115,7 @@ def _mend_bfloat16() -> None:
     def create_dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
         if a.dtype.scalar == float32 and precision.name != "IEEE":
             product = _tf32_product(a.data, b.data, in_parts=precision.name == "TF32x3")
-            return TensorHandle(product + d.data, float32)
+            return TensorHandle(product + d.data, d.dtype.scalar)
         return original_dot(builder, widened(a), widened(b), d, precision, *rest)
 
     def create_atomic_rmw(builder: Any, op: Any, ptr: Any, val: Any, mask: Any, *rest: Any) -> Any:
@@ -153,13 +153,24 @@ def _mend_bfloat16() -> None:
 def _compute_as_gpus() -> None:
     """A float32 product that is added to or subtracted from is not rounded before, as on a GPU,
     where Triton makes one multiply-add of them; a minimum leaves out what is not a number, as there
-    too. Call it last: it wraps what others mended.
+    too. A matrix product is rounded once: in float32 some BLAS libraries add up the last rows of a
+    tile in another order than the others, which no GPU does. Call it last: it wraps what others
+    mended.
     """
-    from triton.language import float32
+    from triton.language import float32, float64
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
     factors = "factors"
     original_fmul = InterpreterBuilder.create_fmul
+    original_dot = InterpreterBuilder.create_dot
+
+    def create_dot(builder: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        if d.dtype.scalar != float32:
+            return original_dot(builder, a, b, d, *rest)
+        wide = TensorHandle(d.data.astype(np.float64), float64)
+        with np.errstate(over="ignore"):
+            found = original_dot(builder, a, b, wide, *rest).data.astype(np.float32)
+        return TensorHandle(found, float32)
 
     def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
         product = original_fmul(builder, lhs, rhs)
@@ -191,6 +202,7 @@ def _compute_as_gpus() -> None:
 
         return apply
 
+    InterpreterBuilder.create_dot = create_dot
     InterpreterBuilder.create_fma = create_fma
     InterpreterBuilder.create_minnumf = of_numbers(np.fmin)
     InterpreterBuilder.create_maxnumf = of_numbers(np.fmax)
