@@ -1,9 +1,10 @@
 """The decompositions that AOTAutograd applies before any other pass.
 
 What the front end has a handler for stays whole: silu, softmax, the norms, attention. What it
-lacks, but can say with others (gradients of activations and norms, ``addcmul`` ...), is decomposed
-by torch's own rules. Everything else stays whole too: the Inductor fallback knows best what to do
-with an embedding or a convolution, and Inductor decomposes its graphs by its own table anyway.
+lacks, but can say with others (gradients of activations and norms, ``addcmul``, shuffles of pixels
+...), is decomposed by torch's own rules. Everything else stays whole too: the Inductor fallback
+knows best what to do with an embedding or a convolution, and Inductor decomposes its graphs by its
+own table anyway.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ _TAKEN_APART = (
     "softplus_backward",
     "log_sigmoid_backward",
     "mish_backward",
+    "hardswish_backward",
+    "hardsigmoid_backward",
+    "hardshrink_backward",
+    "softshrink_backward",
+    "_prelu_kernel_backward",
     # gradients of normalisations
     "_softmax_backward_data",
     "_log_softmax_backward_data",
@@ -49,6 +55,48 @@ _TAKEN_APART = (
     "norm",
     "glu",
     "glu_backward",
+    "_prelu_kernel",
+    "celu",
+    "hardshrink",
+    "softshrink",
+    "threshold",
+    "log_sigmoid_forward",
+    "logit",
+    "xlogy",
+    "logaddexp",
+    "sinc",
+    "special_entr",
+    "special_xlog1py",
+    "special_ndtr",
+    "deg2rad",
+    "rad2deg",
+    "isposinf",
+    "isneginf",
+    "nansum",
+    "aminmax",
+    "dist",
+    "renorm",
+    "mv",
+    "dot",
+    "_weight_norm_interface",
+    "binary_cross_entropy",
+    "binary_cross_entropy_backward",
+    "binary_cross_entropy_with_logits",
+    "soft_margin_loss",
+    "soft_margin_loss_backward",
+    "smooth_l1_loss_backward",
+    "huber_loss_backward",
+    # other places for the same elements
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "diag_embed",
+    "block_diag",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
+    # positions and what is made of them
+    "linspace",
+    "eye",
 )
 
 
@@ -91,6 +139,40 @@ def _native_layer_norm(
     return result.to(x.dtype).contiguous(), mean, inverse
 
 
+def _native_group_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    samples: int,
+    channels: int,
+    extent: int,
+    groups: int,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The norm, and the mean and the inverse deviation that the backward graph wants. On the CPU
+    the operator keeps channels last, elsewhere it does not.
+    """
+    del extent
+    wide = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(samples, groups, -1)
+    mean = wide.mean(-1, keepdim=True)
+    inverse = torch.rsqrt(wide.var(-1, correction=0, keepdim=True) + eps)
+    result = ((wide - mean) * inverse).reshape(samples, channels, *x.shape[2:])
+    ones = (1,) * (x.dim() - 2)
+    if weight is not None:
+        result = result * weight.reshape(channels, *ones)
+    if bias is not None:
+        result = result + bias.reshape(channels, *ones)
+    layout = torch.contiguous_format
+    if x.device.type == "cpu":
+        layout = torch._prims_common.suggest_memory_format(x)  # noqa: SLF001
+    parts = (samples, groups)
+    return (
+        result.to(x.dtype).contiguous(memory_format=layout),
+        mean.reshape(parts),
+        inverse.reshape(parts),
+    )
+
+
 def _var_mean(
     x: torch.Tensor,
     dim: Sequence[int] | None = None,
@@ -105,5 +187,6 @@ def _var_mean(
 
 _OWN_RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten.native_layer_norm.default: _native_layer_norm,
+    torch.ops.aten.native_group_norm.default: _native_group_norm,
     torch.ops.aten.var_mean.correction: _var_mean,
 }
