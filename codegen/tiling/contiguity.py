@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import gcd
 
-from mirage_py.ugraph.ir.index import IndexExpr, floordiv, mod
+from mirage_py.ugraph.ir.index import IndexExpr, joined
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Tensor
 
@@ -27,27 +27,13 @@ def strided(
             continue
         while found and not {axis, found[-1][0]} & set(apart):
             _, outer, step = found[-1]
-            whole = _joined(outer, expr) if step == expr.value * stride else None
+            whole = joined(outer, expr) if step == expr.value * stride else None
             if whole is None:
                 break
             found.pop()
             expr = whole
         found.append((axis, expr, stride))
     return found
-
-
-def _joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
-    """outer * n + inner, where inner is a remainder by n and outer the quotient or a remainder of
-    that.
-    """
-    if inner.op != "mod" or inner.tensors():
-        return None
-    quotient = floordiv(inner.args[0], inner.value)
-    if outer == quotient:
-        return inner.args[0]
-    if outer.op == "mod" and outer.args[0] == quotient:
-        return mod(inner.args[0], outer.value * inner.value)
-    return None
 
 
 def run_length(access: Access, tensor: Tensor, dim: str, limit: int) -> int:

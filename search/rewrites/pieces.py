@@ -7,8 +7,10 @@ other. Their families in sequence are a family of the whole.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from mirage_py.search.space.layouts_in_memory import axes_as_read
 from mirage_py.search.space.splits import split_dims
@@ -23,9 +25,19 @@ from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim, splits_of
 
+# Families of one cut that are the fastest by the sum over its pieces.
+_MOST = 40
 
-def stored_tensors(program: Program, values: Sequence[int]) -> dict[int, Tensor]:
-    """A tensor for each value: operands of matmuls, which round them to the inputs' type."""
+# The families of a program with their predicted times, best first.
+Timed = Sequence[tuple[float, UGraph]]
+
+
+def stored_tensors(
+    program: Program, values: Sequence[int], kind: DType | None = None
+) -> dict[int, Tensor]:
+    """A tensor of this type for each value; where none is given they are operands of matmuls, which
+    round them to the inputs' type.
+    """
     stem = "mid"
     while any(name.startswith(stem) for name in program.tensors):
         stem += "_"
@@ -33,7 +45,7 @@ def stored_tensors(program: Program, values: Sequence[int]) -> dict[int, Tensor]
         value: Tensor(
             f"{stem}{number}",
             tuple(program.sizes[d] for d in axes_as_read(program, program.nodes[value].dims)),
-            half_type(program, value) or F32,
+            kind or half_type(program, value) or F32,
         )
         for number, value in enumerate(values)
     }
@@ -118,6 +130,18 @@ def together(
         names_of_kernels = [f"{program.name}_first", f"{program.name}_last"]
     named = (replace(k, name=name) for k, name in zip(kernels, names_of_kernels, strict=True))
     return UGraph(whole, tuple(named), (*stored, *between))
+
+
+def fastest(choices: Sequence[Timed]) -> list[tuple[UGraph, ...]]:
+    """One family of each piece: the fastest sums, and every family beside the best of the other
+    pieces, as the model errs between kinds.
+    """
+    sums = ((sum(us for us, _ in chosen), n, chosen) for n, chosen in enumerate(product(*choices)))
+    found = [chosen for _, _, chosen in heapq.nsmallest(_MOST, sums)]
+    if found:
+        for place, others in enumerate(choices):
+            found += [(*found[0][:place], other, *found[0][place + 1 :]) for other in others]
+    return [tuple(family for _, family in chosen) for chosen in found]
 
 
 def _free(name: str, taken: dict[str, None]) -> str:

@@ -9,12 +9,11 @@ each with its own kernels, splits and library calls, are combined, the fastest b
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Collection
+from itertools import combinations
 from math import prod
 
-from mirage_py.search.rewrites.pieces import piece, stored_tensors, together
+from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -30,11 +29,6 @@ _MOST_CUTS, _MOST_PLACES = 4, 8
 _CUTS, _NEAR = 2, 1.5
 # What one more kernel costs, in bytes of device memory.
 _LAUNCH_BYTES = 4 << 20
-# Families of one cut that are the fastest by the sum over its pieces.
-_MOST = 40
-
-# The families of a program with their predicted times, best first.
-Timed = Sequence[tuple[float, UGraph]]
 
 
 def with_cut_chains(program: Program, best: Callable[[Program], Timed]) -> list[UGraph]:
@@ -45,7 +39,7 @@ def with_cut_chains(program: Program, best: Callable[[Program], Timed]) -> list[
     for values in chain_cuts(program):
         stored = stored_tensors(program, values)
         pieces = [*(piece(program, stored, v) for v in values), piece(program, stored)]
-        for families in _fastest([best(p) for p in pieces]):
+        for families in fastest([best(p) for p in pieces]):
             whole = together(program, families, tuple(stored.values()))
             if whole is not None:
                 found[whole.digest] = whole
@@ -103,15 +97,3 @@ def _moved(program: Program, value: int) -> int:
     """About what storing a value costs, in bytes."""
     elements = prod(program.sizes[d] for d in program.nodes[value].dims)
     return _LAUNCH_BYTES + 4 * elements
-
-
-def _fastest(choices: Sequence[Timed]) -> list[tuple[UGraph, ...]]:
-    """One family of each piece: the fastest sums, and every family beside the best of the other
-    pieces, as the model errs between kinds.
-    """
-    sums = ((sum(us for us, _ in chosen), n, chosen) for n, chosen in enumerate(product(*choices)))
-    found = [chosen for _, _, chosen in heapq.nsmallest(_MOST, sums)]
-    if found:
-        for place, others in enumerate(choices):
-            found += [(*found[0][:place], other, *found[0][place + 1 :]) for other in others]
-    return [tuple(family for _, family in chosen) for chosen in found]

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import lcm
 
-from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
@@ -44,7 +43,7 @@ def split_counts(program: Program, dim: str, most: int = MAX_SPLITS) -> tuple[in
     nominal = splits_of(program, dim)
     size = nominal * program.sizes[dim]
     powers = [1 << k for k in range(1, MAX_SPLITS.bit_length())]
-    rows = _rows(program, dim)
+    rows = _Halves(program, dim).rows
     fitting = [p for p in powers if size % (p * rows) == 0 and size // p >= _least_inner(p)]
     return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
@@ -75,10 +74,8 @@ def at_splits(ugraph: UGraph, splits: Mapping[str, int]) -> UGraph:
 
 
 def _is_split(program: Program, dim: str) -> bool:
-    outer, inner = outer_dim(dim), program.sizes[dim]
-    exprs = [e for o in program.outputs for e in o.index]
+    outer = outer_dim(dim)
     for node in program.nodes:
-        exprs += _exprs(node)
         if node.op in REDUCING and (dim in node.reduced) != (outer in node.reduced):
             return False
         if (
@@ -87,7 +84,7 @@ def _is_split(program: Program, dim: str) -> bool:
             and not _is_full_size(program, node, dim)
         ):
             return False
-    return all(_keeps_together(e, outer, dim, inner) for e in exprs)
+    return _Halves(program, dim).are_together
 
 
 def _exprs(node: Node) -> list[IndexExpr]:
@@ -120,41 +117,40 @@ def _least_inner(splits: int) -> int:
     return _MIN_INNER if splits <= _USUAL_SPLITS else _LONG_INNER
 
 
-def _rows(program: Program, dim: str) -> int:
-    """What a split has to be a multiple of: rows of tensors in which the dimension is two axes."""
-    exprs = [e for o in program.outputs for e in o.index]
-    for node in program.nodes:
-        exprs += _exprs(node)
-    found, todo = 1, exprs
-    while todo:
-        part = todo.pop()
-        todo.extend(part.args)
-        if part.op in _BY_ROWS and part.args[0].is_dim and part.args[0].name == dim:
-            found = lcm(found, part.value)
-    return found
-
-
-def _keeps_together(expr: IndexExpr, outer: str, dim: str, inner: int) -> bool:
-    """Whether the expression depends on ``outer * inner + dim`` only, as far as one can see.
-
-    Where a split is whole rows, the row is ``outer * (inner / row) + dim // row``, and the place in
-    it ``dim % row``.
+class _Halves:
+    """How index expressions depend on the two halves of a split dimension, which are the position
+    ``outer * size + inner``. ``rows`` is what every split has to be a multiple of: rows of tensors
+    in which the dimension is several axes.
     """
-    factors = {outer: Fraction(0), dim: Fraction(0)}
-    todo = [(expr, Fraction(1))]
-    while todo:
-        part, factor = todo.pop()
-        whole_rows = part.op in _BY_ROWS and part.args[0] == ix.dim(dim) and inner % part.value == 0
-        if whole_rows:
-            factors[dim] += factor / part.value if part.op == "floordiv" else 0
-        elif part.op == "dim" and part.name in factors:
-            factors[part.name] += factor
-        elif part.op == "mul":
-            todo.append((part.args[0], factor * part.value))
-        elif part.op == "add":
-            todo.extend((a, factor) for a in part.args)
-        elif part.op in ("floordiv", "mod", "data") and not all(
-            _keeps_together(a, outer, dim, inner) for a in part.args
-        ):
-            return False
-    return factors[outer] == inner * factors[dim]
+
+    def __init__(self, program: Program, dim: str) -> None:
+        self._dim, self._outer = dim, outer_dim(dim)
+        self._size = program.sizes[dim]
+        self.rows = 1
+        exprs = [e for o in program.outputs for e in o.index]
+        exprs += [e for node in program.nodes for e in _exprs(node)]
+        self.are_together = all(self._missing(e) == 0 for e in exprs)
+
+    def _missing(self, expr: IndexExpr) -> Fraction | None:
+        """How much an expression has to grow with each split to depend on the position only, as far
+        as one can see; None where no number does.
+
+        The quotient of an expression that misses a multiple of the divisor misses so much less, and
+        its remainder nothing: of rows of 256 points the place in one is ``inner % 256``.
+        """
+        if expr.op == "dim":
+            return Fraction({self._dim: self._size, self._outer: -1}.get(expr.name, 0))
+        parts = [self._missing(a) for a in expr.args]
+        known = [p for p in parts if p is not None]
+        if len(known) < len(parts):
+            return None
+        if expr.op == "mul":
+            return known[0] * expr.value
+        if expr.op == "add":
+            return sum(known, Fraction(0))
+        if expr.op in _BY_ROWS:
+            if (known[0] / expr.value).denominator > 1:
+                return None
+            self.rows = lcm(self.rows, (known[0] / (self._size * expr.value)).denominator)
+            return known[0] / expr.value if expr.op == "floordiv" else Fraction(0)
+        return None if any(known) else Fraction(0)

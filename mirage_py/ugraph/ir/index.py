@@ -257,6 +257,30 @@ def recomposed(expr: IndexExpr) -> IndexExpr:
     return add(left, right)
 
 
+def joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
+    """outer * n + inner, where inner is a remainder by n and outer the quotient or a remainder of
+    that, or a sum with one of these; None where it is not. (a + p // 14) * 14 + p % 14 is
+    a * 14 + p.
+    """
+    if inner.op != "mod" or inner.tensors():
+        return None
+    if outer.op == "add":
+        for mine, other in (outer.args, outer.args[::-1]):
+            whole = joined(mine, inner)
+            if whole is not None:
+                return add(mul(other, inner.value), whole)
+        return None
+    number = inner.args[0]
+    quotients = [floordiv(number, inner.value)]
+    if number.op == "floordiv":
+        quotients.append(floordiv(number.args[0], number.value * inner.value))
+    if outer in quotients:
+        return number
+    if outer.op == "mod" and outer.args[0] in quotients:
+        return mod(number, outer.value * inner.value)
+    return None
+
+
 def are_apart(left: IndexExpr, right: IndexExpr, sizes: Mapping[str, int]) -> bool:
     """Whether no value of one is a value of the other: h * 64 + i and h * 64 + (i + 32) for i below
     32. False where that is not seen.

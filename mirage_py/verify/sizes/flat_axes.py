@@ -126,9 +126,11 @@ def _changes(program: Program, ugraph: UGraph) -> Iterator[_Change]:
             continue
         for axis in range(len(tensor.shape) - 1):
             extent = tensor.shape[axis + 1]
-            joints = (_joint(i[axis], i[axis + 1], extent) for i in mine)
+            before = [_divisions(i[axis]) + _divisions(i[axis + 1]) for i in mine]
+            joint = [_divisions(_joint(i[axis], i[axis + 1], extent)) for i in mine]
             is_halved = any(_divides(index[axis + 1]) for index in mine)
-            if is_halved and not any(map(_divides, joints)):
+            # Of three axes the first two are joined first, to the quotient by the third.
+            if is_halved and all(a < b or not a for a, b in zip(joint, before, strict=True)):
                 yield _Joined(tensor.name, axis, extent)
         for axis, extent in enumerate(tensor.shape) if tensor in program.inputs else ():
             if mine and all(_goes_round(index[axis], extent) for index in mine):
@@ -146,23 +148,13 @@ def _goes_round(expr: IndexExpr, extent: int) -> bool:
 
 def _joint(row: IndexExpr, place: IndexExpr, extent: int) -> IndexExpr:
     """``row * extent + place``; of both halves of a number the number itself."""
-    terms = _terms(row, extent)
-    if place.op == "mod" and place.value == extent:
-        whole = ix.mul(ix.floordiv(place.args[0], extent), extent)
-        if whole in terms:
-            terms.remove(whole)
-            place = place.args[0]
-    for term in terms:
-        place = ix.add(term, place)
-    return place
-
-
-def _terms(expr: IndexExpr, factor: int) -> list[IndexExpr]:
-    """What adds up to an expression times a factor."""
-    if expr.op == "add":
-        return [t for a in expr.args for t in _terms(a, factor)]
-    return [ix.mul(expr, factor)]
+    whole = ix.joined(row, place) if place.value == extent else None
+    return ix.add(ix.mul(row, extent), place) if whole is None else whole
 
 
 def _divides(expr: IndexExpr) -> bool:
-    return expr.op in ("floordiv", "mod") or any(map(_divides, expr.args))
+    return _divisions(expr) > 0
+
+
+def _divisions(expr: IndexExpr) -> int:
+    return (expr.op in ("floordiv", "mod")) + sum(map(_divisions, expr.args))

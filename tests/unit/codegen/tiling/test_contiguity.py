@@ -24,6 +24,8 @@ def _rows(shape, index, strides=None, apart=()):
         ((8, 56, 56), (_C, _P // 56, _P % 56), None, [("c", 3136), ("p", 1)]),
         ((4, 6, 5), (_P // 30, _P // 5 % 6, _P % 5), None, [("p", 1)]),
         ((6, 5), ((_P + 3) // 5, (_P + 3) % 5), None, [("p + 3", 1)]),
+        # A split of so many rows.
+        ((8, 6, 5), (_C * 4 + _P // 30, _P // 5 % 6, _P % 5), None, [("c * 120 + p", 1)]),
         # Another row begins elsewhere, or what is divided is not what is left.
         ((6, 5), (_P // 5, _P % 5), (8, 1), [("p // 5", 8), ("p % 5", 1)]),
         ((6, 5), (_P // 5, _C % 5), None, [("p // 5", 5), ("c % 5", 1)]),

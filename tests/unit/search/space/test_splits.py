@@ -94,6 +94,19 @@ def test_parts_are_powers_of_two_that_divide(
     assert sorted(c["d"] for c in choices) == list(counts)
 
 
+def test_a_split_is_whole_rows_of_all_axes() -> None:
+    """Of positions in rows of rows, x[p // 1536, p // 48 % 32, p % 48]."""
+    builder = ProgramBuilder("volume")
+    builder.dim("p", 64 * 32 * 48)
+    builder.input("X", (64, 32, 48), F16)
+    p = ix.dim("p")
+    x = builder.load("X", [p // (32 * 48), p // 48 % 32, p % 48])
+    builder.output("Y", builder.sum(x, ["p"]), [], F16)
+    program = split_dim(builder.build(), "p", 4)
+    assert split_dims(program) == ("p",)
+    assert split_counts(program, "p") == (2, 4, 8, 16, 32, 64)
+
+
 def test_two_splits_vary_one_at_a_time() -> None:
     program = split_dim(split_dim(programs.two_contractions(), "d", 8), "k", 4)
     choices = split_choices(program)

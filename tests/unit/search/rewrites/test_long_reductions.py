@@ -1,0 +1,104 @@
+"""Long reductions with few results, split over many blocks before what reads the results."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import Request, normalise, rank_plans
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.search.rewrites.long_reductions import long_reductions
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+
+NORM = """M = {m}, D = {d}
+X[M, D] : bf16
+let S[] = sum[m, d](X[m, d] * X[m, d])
+Z[m, d] = X[m, d] / sqrt(S[] + 0.000001)"""
+ROWS = """B = {b}, C = {c}, S = 256, D = 256
+X[B, C, S, D] : bf16
+let M[b] = sum[c, s, d](X[b, c, s, d]) / {n}
+let V[b] = sum[c, s, d](square(X[b, c, s, d] - M[b])) / {n}
+Z[b, c, s, d] = (X[b, c, s, d] - M[b]) * rsqrt(V[b] + 0.00001)"""
+SOFTMAX = """M = 4, D = 131072
+X[M, D] : bf16
+Y[m, d] = exp(X[m, d]) / sum[d](exp(X[m, d]))"""
+LOG_SOFTMAX = """M = 4, D = 131072
+X[M, D] : bf16
+Y[m, d] = X[m, d] - log(sum[d](exp(X[m, d])))"""
+PRODUCT = """M = 16, N = 4096, D = 65536
+X[M, D], W[D, N] : bf16
+Y[m, n] = sum[d](X[m, d] / sqrt(sum[d](X[m, d] * X[m, d])) * W[d, n])"""
+
+
+def rows(b: int, c: int) -> str:
+    return ROWS.format(b=b, c=c, n=c << 16)
+
+
+def test_the_results_are_stored_as_they_are_read() -> None:
+    program = normalise(parse(NORM.format(m=4096, d=14336)))
+    (value,) = long_reductions(program)
+    assert (program.nodes[value].op, program.nodes[value].dims) == ("sqrt", ())
+    program = normalise(parse(rows(16, 64)))
+    mean, deviation = long_reductions(program)
+    assert program.nodes[mean].dims == program.nodes[deviation].dims == ("b",)
+    assert mean < deviation
+    program = normalise(parse(LOG_SOFTMAX))
+    (value,) = long_reductions(program)
+    assert (program.nodes[value].op, program.nodes[value].dims) == ("log", ("m",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NORM.format(m=128, d=256),  # one block does it
+        rows(512, 4),  # a block for each multiprocessor, and more
+        SOFTMAX,  # a sum of exponentials has the scale of its maximum
+        PRODUCT,
+        "M = 4096, D = 14336\nX[M, D] : bf16\nL[1] : f32\nL[0] = sum[m, d](X[m, d] * X[m, d])",
+    ],
+    ids=["short", "many", "softmax", "matmul", "not read again"],
+)
+def test_programs_that_are_not_cut(text: str) -> None:
+    assert long_reductions(normalise(parse(text))) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels", "faster"),
+    [(NORM.format(m=4096, d=14336), 3, 20), (rows(16, 64), 5, 2)],
+    ids=["norm", "layer_norm"],
+)
+def test_many_blocks_share_each_reduction(text: str, kernels: int, faster: float) -> None:
+    """With a block for each result the norm was predicted to take 5.4 ms; reading X takes 25 us."""
+    program = normalise(parse(text))
+    found = rank_plans(program, H200, Request("h200", "triton", effort="quick"))
+    times = {True: inf, False: inf}
+    for instance in found.instances:
+        ours = [k for k in instance.plan.ugraph.kernels if isinstance(k, BlockGraph)]
+        reading = [k for k in ours if any(t.name == "X" for t in _read(k, program))]
+        are_split = all(any("_part" in a.dim for a in k.grid) for k in reading)
+        assert len(ours) == kernels or not are_split
+        times[are_split] = min(times[are_split], instance.estimate.time_us)
+    assert times[False] > faster * times[True]
+
+
+def test_the_kernels_compute_the_program() -> None:
+    program = normalise(parse(rows(2, 1)))
+    found = rank_plans(program, H200, Request("h200", "cuda", effort="quick"))
+    plan = max((i.plan for i in found.instances), key=lambda p: len(p.ugraph.kernels))
+    assert len(plan.ugraph.kernels) > 2
+    draw = np.random.default_rng(0).normal(2.0, 1.0, (2, 1, 256, 256)).astype(np.float32)
+    x = (draw.view(np.uint32) & 0xFFFF0000).view(np.float32).astype(np.float64)  # bfloat16
+    (computed,) = run_emulated(plan, {"X": x}).values()
+    variance = x.var((1, 2, 3), keepdims=True)
+    wanted = (x - x.mean((1, 2, 3), keepdims=True)) / np.sqrt(variance + 1e-5)
+    np.testing.assert_allclose(computed, wanted, rtol=2**-8, atol=1e-3)
+
+
+def _read(kernel: BlockGraph, program: Program) -> list[Tensor]:
+    names = {n.access.tensor for n in kernel.nodes if n.op == "load"}
+    return [t for t in program.inputs if t.name in names]
