@@ -34,6 +34,7 @@ _TAKEN_APART = (
     "hardshrink_backward",
     "softshrink_backward",
     "_prelu_kernel_backward",
+    "logit_backward",
     # gradients of normalisations
     "_softmax_backward_data",
     "_log_softmax_backward_data",
@@ -64,6 +65,11 @@ _TAKEN_APART = (
     "logit",
     "xlogy",
     "logaddexp",
+    "logaddexp2",
+    "heaviside",
+    "linalg_cross",
+    "count_nonzero",
+    "isin",
     "sinc",
     "special_entr",
     "special_xlog1py",
@@ -90,6 +96,7 @@ _TAKEN_APART = (
     "pixel_shuffle",
     "pixel_unshuffle",
     "channel_shuffle",
+    "rot90",
     "diag_embed",
     "block_diag",
     "unsafe_split",
@@ -152,8 +159,9 @@ def _native_group_norm(
     """The norm, and the mean and the inverse deviation that the backward graph wants. On the CPU
     the operator keeps channels last, elsewhere it does not.
     """
-    del extent
-    wide = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(samples, groups, -1)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    # Of no sample, -1 would say nothing.
+    wide = wide.reshape(samples, groups, channels // groups * extent)
     mean = wide.mean(-1, keepdim=True)
     inverse = torch.rsqrt(wide.var(-1, correction=0, keepdim=True) + eps)
     result = ((wide - mean) * inverse).reshape(samples, channels, *x.shape[2:])

@@ -25,6 +25,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "logit": (lambda x: torch.logit(x, 0.2), (PART,)),
     "xlogy": (torch.xlogy, (X, PART)),
     "logaddexp": (torch.logaddexp, (X, X.flip(0))),
+    "logaddexp2": (torch.logaddexp2, (X, X.flip(0))),
+    "heaviside": (torch.heaviside, (X.round(), PART)),
+    "cross": (lambda x: torch.linalg.cross(x[:, :3], x[:, 3:6], dim=1), (X,)),
+    "count_nonzero": (lambda x: torch.count_nonzero(x, 1), (X.round(),)),
+    "isin": (lambda x: torch.isin(x, torch.tensor([0.0, 2.0])), (X.round(),)),
+    "rot90": (torch.rot90, (X,)),
     "sinc": (torch.sinc, (X.round(),)),
     "entropy": (torch.special.entr, (X,)),
     "xlog1py": (torch.special.xlog1py, (X, PART)),
@@ -82,3 +88,10 @@ def test_a_group_norm_is_a_region_and_keeps_the_layout(
     torch.testing.assert_close(*grads)
     assert any("var" in line for line in lines("served by"))
     assert lines("native_group_norm") == []
+
+
+def test_a_group_norm_of_no_sample_is_one(compiled: Callable[..., Any]) -> None:
+    x = X[:0]
+    with torch.no_grad():
+        got = compiled(lambda x: F.group_norm(x, 2) + 1)(x)
+    assert got.shape == x.shape
