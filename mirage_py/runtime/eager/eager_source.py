@@ -202,6 +202,8 @@ class _Writer:
             return self._cast(args[0], node.attr)
         if node.op == "where":
             return self._where(node, [args[0], *map(self._as_number, args[1:])])
+        if node.op == "mul" and not known and [a.dtype for a in args].count(BOOL) == 1:
+            return self._masked(node, args)
         if operator(node.op).is_bitwise:
             whole = [
                 f"{_atom(aligned(a.text, a.dims, node.dims))}.long()"
@@ -236,6 +238,14 @@ class _Writer:
         dtype = value.dtype
         is_number = dtype is None or (dtype.is_float and dtype.bytes > 1)
         return value if is_number else self._cast(value, F32)
+
+    def _masked(self, node: Node, args: Sequence[_Value]) -> _Value:
+        """A value times a truth value, selected as kernels do: exp(x) under a mask may be infinite
+        where it is masked, and 0 times that is no number.
+        """
+        mask, other = args if args[0].dtype == BOOL else args[::-1]
+        kind = _promoted([self._as_number(mask), self._as_number(other)])
+        return self._where(node, [mask, self._cast(other, kind), _scalar(0.0)])
 
     def _where(self, node: Node, args: Sequence[_Value]) -> _Value:
         args = [args[0], *self._of_one_type([*args[1:]])]

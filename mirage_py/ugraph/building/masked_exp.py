@@ -112,11 +112,8 @@ class MaskSplitter:
         if isinstance(predicate, Predicate):
             keep = negation(predicate) if negated else predicate
             return replace(kept, predicate=conjunction(kept.predicate, keep))
-        is_truth = _is_truth(self.builder, condition)
-        factor = condition if is_truth else _nonzero(self.builder, condition)
-        if negated:
-            factor = self.builder.apply("sub", self.builder.const(1.0), factor)
-        return replace(kept, factors=(*kept.factors, factor))
+        factors = _factors(self.builder, condition, holds=not negated)
+        return replace(kept, factors=(*kept.factors, *factors))
 
     def _choice(self, condition: int, x: int, y: int) -> Masked | None:
         """One of two values, each with its own mask; only for conditions on indices."""
@@ -153,6 +150,22 @@ def _is_positive(builder: ProgramBuilder, x: int) -> bool:
     return builder.nodes[x].op == "const" and isinstance(attr, float) and 0 < attr < math.inf
 
 
+def _factors(builder: ProgramBuilder, condition: int, *, holds: bool) -> tuple[int, ...]:
+    """Factors that are 1 where a condition holds, or where it does not. Each is a truth value, by
+    which kernels select: what is masked may be infinite, and 0 times that is no number.
+    """
+    if not _is_truth(builder, condition):
+        return (builder.apply("ne" if holds else "eq", condition, builder.const(0.0)),)
+    node = builder.nodes[condition]
+    if node.op == "sub":  # 1 less a condition
+        return _factors(builder, node.args[1], holds=not holds)
+    if not holds:
+        return (builder.apply("eq", condition, builder.const(0.0)),)
+    if node.op == "mul":
+        return tuple(f for a in node.args for f in _factors(builder, a, holds=True))
+    return (condition,)
+
+
 def _is_truth(builder: ProgramBuilder, x: int) -> bool:
     node = builder.nodes[x]
     if node.op == "load":
@@ -164,7 +177,3 @@ def _is_truth(builder: ProgramBuilder, x: int) -> bool:
         first = builder.nodes[node.args[0]]
         return first.op == "const" and first.attr == 1.0 and _is_truth(builder, node.args[1])
     return node.op in _TRUTH
-
-
-def _nonzero(builder: ProgramBuilder, x: int) -> int:
-    return builder.apply("ne", x, builder.const(0.0))

@@ -337,3 +337,22 @@ def test_a_computed_value_is_read_at_other_indices():
     wrapped = b.read(held, ((o * 2 + k) % 2, j))
     b.output("Z", wrapped, (j, o, k), F32)
     check(b.build(), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_overflows_where_it_is_masked_is_zero(dtype: torch.dtype):
+    # Decays of a linear attention: below the diagonal exp(g - g') is small, above it is infinite.
+    def decay(g: torch.Tensor) -> torch.Tensor:
+        above = torch.ones(6, 6, dtype=torch.bool).triu(1)
+        return (g[:, None] - g[None, :]).masked_fill(above, -torch.inf).exp()
+
+    g = (-90.0 * torch.arange(6.0)).to(dtype)
+    torch.testing.assert_close(torch_function(trace(decay, g))(g), decay(g))
+
+
+def test_what_overflows_where_data_mask_it_is_zero():
+    def chosen(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(keep <= 0, -torch.inf).exp()
+
+    x, keep = torch.tensor([100.0, 1.0, 2.0]), torch.tensor([-1.0, 1.0, 0.0])
+    torch.testing.assert_close(torch_function(trace(chosen, x, keep))(x, keep), chosen(x, keep))
