@@ -9,10 +9,11 @@ program is elementwise and reads the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
+from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
@@ -34,10 +35,30 @@ def with_split_reductions(program: Program, best: Callable[[Program], Timed]) ->
     if not values:
         return []
     stored = stored_tensors(program, values, F32)
-    pieces = [*(piece(program, stored, v) for v in values), piece(program, stored)]
+    choices: list[Timed] = []
+    for group in _in_one_pass(program, values):
+        jointly = best(piece(program, stored, *group))
+        choices += [jointly] if jointly else [best(piece(program, stored, v)) for v in group]
+    choices.append(best(piece(program, stored)))
     tensors = tuple(stored.values())
-    found = (together(program, families, tensors) for families in fastest([*map(best, pieces)]))
+    found = (together(program, families, tensors) for families in fastest(choices))
     return list({u.digest: u for u in found if u is not None}.values())
+
+
+def _in_one_pass(program: Program, values: Sequence[int]) -> list[tuple[int, ...]]:
+    """The values in groups, none of which is reduced from another of its group: one kernel reads
+    what all of a group are reduced from.
+    """
+    nodes = program.nodes
+    passes: dict[int, int] = {}
+    for value in values:
+        reducing = [nodes[n] for n in cone(nodes, [value]) if nodes[n].op in REDUCING]
+        below = cone(nodes, [a for node in reducing for a in node.args])
+        passes[value] = 1 + max((number for v, number in passes.items() if v in below), default=0)
+    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for value, number in passes.items():
+        groups.setdefault((number, nodes[value].dims), []).append(value)
+    return [tuple(group) for group in groups.values()]
 
 
 def long_reductions(program: Program) -> tuple[int, ...]:

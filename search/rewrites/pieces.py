@@ -61,9 +61,9 @@ def half_type(program: Program, value: int) -> DType | None:
     return found[0] if len(found) == 1 and found[0].is_half else None
 
 
-def piece(program: Program, stored: Mapping[int, Tensor], value: int | None = None) -> Program:
-    """The part of a program that computes one of the stored values, or its outputs; it reads the
-    others.
+def piece(program: Program, stored: Mapping[int, Tensor], *values: int) -> Program:
+    """The part of a program that computes some of the stored values, or its outputs where none is
+    named; it reads the others.
     """
     builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
@@ -75,14 +75,13 @@ def piece(program: Program, stored: Mapping[int, Tensor], value: int | None = No
     new: list[int] = []
     for number, node in enumerate(program.nodes):
         index = tuple(map(ix.dim, axes_as_read(program, node.dims)))
-        if number in stored and number != value:
+        if number in stored and number not in values:
             new.append(builder.load(stored[number].name, index))
         else:
             new.append(copied(builder, node, [new[a] for a in node.args]))
-        if number == value:
+        if number in values:
             builder.outputs.append(Output(stored[number], new[number], index))
-            break
-    else:
+    if not values:
         builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in program.outputs)
     needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
     read = {t for n in needed if n.op == "load" for t in n.access.tensors}
