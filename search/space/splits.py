@@ -37,14 +37,18 @@ def split_dims(program: Program) -> tuple[str, ...]:
 
 
 def split_counts(program: Program, dim: str, most: int = MAX_SPLITS) -> tuple[int, ...]:
-    """The numbers of splits worth trying, smallest first: powers of two, and the one it has; all of
-    them ``most`` or fewer.
+    """The numbers of splits worth trying, smallest first: powers of two, shares of the rows that
+    the dimension consists of, and the one it has; all of them ``most`` or fewer.
     """
     nominal = splits_of(program, dim)
     size = nominal * program.sizes[dim]
-    powers = [1 << k for k in range(1, MAX_SPLITS.bit_length())]
-    rows = _Halves(program, dim).rows
-    fitting = [p for p in powers if size % (p * rows) == 0 and size // p >= _least_inner(p)]
+    row = _Halves(program, dim).rows
+    counts = {1 << k for k in range(1, MAX_SPLITS.bit_length())}
+    counts |= {size // row >> k for k in range(size.bit_length())} if row > 1 else set()
+    able = range(2, MAX_SPLITS + 1)
+    fitting = {
+        n for n in counts if n in able and size % (n * row) == 0 and size // n >= _least_inner(n)
+    }
     return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
 

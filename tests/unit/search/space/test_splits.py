@@ -94,17 +94,20 @@ def test_parts_are_powers_of_two_that_divide(
     assert sorted(c["d"] for c in choices) == list(counts)
 
 
-def test_a_split_is_whole_rows_of_all_axes() -> None:
+@pytest.mark.parametrize(
+    ("volumes", "counts"), [(64, (2, 4, 8, 16, 32, 64)), (56, (2, 4, 7, 8, 14, 28, 56))]
+)
+def test_a_split_is_whole_rows_of_all_axes(volumes: int, counts: tuple[int, ...]) -> None:
     """Of positions in rows of rows, x[p // 1536, p // 48 % 32, p % 48]."""
-    builder = ProgramBuilder("volume")
-    builder.dim("p", 64 * 32 * 48)
-    builder.input("X", (64, 32, 48), F16)
+    builder = ProgramBuilder("volumes")
+    builder.dim("p", volumes * 32 * 48)
+    builder.input("X", (volumes, 32, 48), F16)
     p = ix.dim("p")
     x = builder.load("X", [p // (32 * 48), p // 48 % 32, p % 48])
     builder.output("Y", builder.sum(x, ["p"]), [], F16)
     program = split_dim(builder.build(), "p", 4)
     assert split_dims(program) == ("p",)
-    assert split_counts(program, "p") == (2, 4, 8, 16, 32, 64)
+    assert split_counts(program, "p") == counts
 
 
 def test_two_splits_vary_one_at_a_time() -> None:
