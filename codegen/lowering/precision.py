@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.ugraph.checks.kept_integers import kept_types, wider
 from mirage_py.ugraph.ir.dtypes import BOOL, F8E4M3, F16, F32, I32, DType
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -43,6 +44,7 @@ class _Caster:
         # Producer -> types it is cast to; found in a first walk, so that each cast lands after it.
         self.wanted: dict[int, dict[str, DType]] = {}
         self.types = [_type_of(n, tensors) for n in block.nodes]
+        self.kept = kept_types(block.nodes, tensors)
         self.half_products = self._half_products()
         for number in self.half_products:
             self.types[number] = self.types[block.nodes[number].args[0]]
@@ -126,6 +128,11 @@ class _Caster:
             if place >= first and key[1] != self.types[key[0]].name:
                 del self.position[key]
 
+    def _common_kept(self, node: Node) -> DType | None:
+        """The integers that an operator compares, where it has no others."""
+        one, other = (self.kept[a] for a in node.args)
+        return None if one is None or other is None else wider(one, other)
+
     def _operand_types(self, number: int) -> tuple[DType | None, ...]:
         """The type each operand must have; None takes it as it is."""
         node = self.block.nodes[number]
@@ -137,6 +144,8 @@ class _Caster:
             return (self.dots[number], self.dots[number])
         if node.op == "cast" or operator(node.op).is_bitwise:
             return (None,) * len(node.args)
+        if node.op in COMPARISONS and (kept := self._common_kept(node)) is not None:
+            return (kept, kept)
         if node.op == "where":
             return (BOOL if self.types[node.args[0]] == BOOL else F32, F32, F32)
         if node.op == "mul":

@@ -10,6 +10,7 @@ from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.padding import Padding
 from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.ugraph.checks.kept_integers import WIDE
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
 from mirage_py.ugraph.ir.node import REDUCING, STORES
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -115,7 +116,8 @@ class BlockAnalysis:
         node = self.block.nodes[number]
         if node.op != "cast" or self.is_literal(node.args[0]) or self.is_position(node.args[0]):
             return False
-        return self.dtypes[number] == F32 and self.dtypes[node.args[0]] != BOOL
+        is_kept = self.dtypes[node.args[0]] in (BOOL, *WIDE)
+        return self.dtypes[number] == F32 and not is_kept
 
     def root(self, number: int) -> int:
         """The node whose registers hold it."""

@@ -26,6 +26,7 @@ from mirage_py.codegen.cuda.text.linear_text import (
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import VECTORS
 from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.ugraph.checks.kept_integers import WIDE
 from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.launch_choices import Arch
 
@@ -127,7 +128,7 @@ class Exchange:
         halves = value.dtype.is_half
         self.out.comment(f"{value.name} changes hands: other threads need it.")
         tile = None
-        if value.dtype != BOOL:
+        if value.dtype != BOOL and value.dtype not in WIDE:
             width = 2 if halves else 4
             tile = conversion_tile(value.layout, target, width, value.is_packed, self.has_stmatrix)
         if tile is not None:
@@ -148,8 +149,8 @@ class Exchange:
         kind, width = ("unsigned", 4) if in_pairs else ("float", 4)
         if halves and not in_pairs:
             kind, width = "unsigned short", 2
-        if value.dtype == BOOL:
-            kind, width = "bool", 1
+        if value.dtype == BOOL or value.dtype in WIDE:
+            kind, width = value.c_type, value.dtype.bytes
         buffer = self.out.memory.new(f"{value.name}_turned", width << len(bits), 16, kind)
         conversion = LayoutConversion(value, target, buffer, places, in_pairs)
         self._write_linear(conversion)

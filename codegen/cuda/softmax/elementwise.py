@@ -15,12 +15,12 @@ from mirage_py.codegen.cuda.plan.promotion import Promotion
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
-from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.text.value import Value, register_type
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.codegen.cuda.writer.scalar_text import ScalarEmitter
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F32
+from mirage_py.ugraph.ir.dtypes import BF16, F32
 from mirage_py.ugraph.ir.node import REDUCING
 
 
@@ -277,7 +277,7 @@ class ThreadGraphs:
             self.out.line(f"{kind}{word} = {rounded};")
             self.text.scalars[number] = word
         elif is_read:
-            kind = "bool" if dtype == BOOL else "float"
+            kind = register_type(dtype)
             self.out.line(f"const {kind} {name} = {self.text.rounded(number, text)};")
             self.text.scalars[number] = name
 

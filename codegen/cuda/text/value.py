@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, I8, DType
+from mirage_py.ugraph.ir.dtypes import BOOL, I8, I32, I64, DType
+
+_REGISTERS = {BOOL: "bool", I32: "int", I64: "long long"}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half,
     or four integers of a byte, the first in the lowest one; otherwise one float for each register
-    (for halves, one that is a half), or one bool.
+    (for halves, one that is a half), one bool, or one integer of 32 or 64 bits.
     """
 
     name: str
@@ -36,9 +38,7 @@ class Value:
         """The type of its variables."""
         if self.is_packed:
             return "unsigned"
-        if self.dtype == BOOL:
-            return "bool"
-        return "float"
+        return register_type(self.dtype)
 
     def declaration(self, initial: str = "") -> str:
         """Its declaration; ``initial`` is the value that all begin with."""
@@ -53,7 +53,7 @@ class Value:
         return self.name if self.words == 1 else f"{self.name}[{index}]"
 
     def at(self, register: str) -> str:
-        """The element in a register, as a float or bool."""
+        """The element in a register, as a float, bool or integer."""
         if not self.is_packed:
             return self.word(register)
         if self.per_word > 2:
@@ -93,6 +93,11 @@ class Value:
     def renamed(self, name: str) -> Value:
         """The same under another name."""
         return replace(self, name=name)
+
+
+def register_type(dtype: DType) -> str:
+    """The C type of one element in a register: integers of 32 and 64 bits stay what they are."""
+    return _REGISTERS.get(dtype, "float")
 
 
 def _bare(text: str) -> str:

@@ -121,7 +121,7 @@ class Copies:
     ) -> None:
         width = vector * value.dtype.bytes
         if not value.dtype.is_float and not value.is_packed:
-            text, zero = f"*({place})", "false" if value.dtype == BOOL else "0.0f"
+            text, zero = f"*({place})", "false" if value.dtype == BOOL else "0"
             self.out.line(f"{value.word(i)} = {f'{inside} ? {text} : {zero}' if inside else text};")
             return
         streams = tensor in self.out.options.evict_first

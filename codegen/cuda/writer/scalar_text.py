@@ -10,7 +10,8 @@ from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, I32
+from mirage_py.ugraph.checks.kept_integers import WIDE
+from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 
 
@@ -177,8 +178,11 @@ class ScalarEmitter:
             return text if have == BOOL else f"{atom(text)} != 0.0f"
         if have == BOOL:
             return f"{atom(text)} ? 1.0f : 0.0f"
-        if to.is_float or to == have:
+        if to == have:
             return text
+        if to.is_float:
+            return f"(float){atom(text)}" if have in WIDE else text
+        if to in WIDE:
+            return f"({C_TYPES[to.name]}){atom(text)}"
         # Values are floats here; narrow types hold the lowest bits of the whole number.
-        narrow = "(int)" if to.bytes < I32.bytes else ""
-        return f"(float)({C_TYPES[to.name]}){narrow}{atom(text)}"
+        return f"(float)({C_TYPES[to.name]})(int){atom(text)}"

@@ -9,6 +9,7 @@ import torch
 
 from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.held_integers import check_result
 from mirage_py.frontend.torch.lower.complex_arrays import ComplexArray
 from mirage_py.frontend.torch.lower.lowering import Lowering, program_dtype
 from mirage_py.frontend.torch.lower.naming import distinct
@@ -48,6 +49,7 @@ def declare_outputs(
         lowering.node = node
         if node in returned:
             _refuse_input(lowering, node, arrays)
+        check_result(lowering, node)
         array = arrays[node]
         if isinstance(array, ComplexArray):
             raise lowering.refuse(

@@ -19,6 +19,7 @@ from mirage_py.frontend.torch.guards.origins import Origin, find_origin
 from mirage_py.frontend.torch.guards.plain_values import is_plain
 from mirage_py.frontend.torch.guards.state import State
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.held_integers import note_literal
 from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread, literal
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.naming import identifier
@@ -307,6 +308,7 @@ def trace_call(
             raise changes_state("a tensor that cannot be found again", where)
         else:
             arrays[node] = literal(lowering, node, held)
+            note_literal(lowering, node, held)
             has_literals = True
     inputs = declare_inputs(lowering, wanted, arrays)
     at: dict[torch.fx.Node, Place] = dict(zip(captured.arguments, places, strict=True))

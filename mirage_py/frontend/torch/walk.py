@@ -10,6 +10,7 @@ import torch
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture.recurrences import RECURRENT
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.held_integers import check_held
 from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import base_name, refusal
@@ -85,7 +86,8 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
             f"torch operator {operator}: {error.what}", why=error.why, repair=error.repair
         ) from error
     if isinstance(made, NamedArray):
-        lowering.check_held(made)
+        lowering.check_byte_floats(made)
+    check_held(lowering, made, args)
     return made
 
 

@@ -216,11 +216,10 @@ class _Writer:
         are_whole = [a.dtype is not None and not a.dtype.is_float and a.dtype != BOOL for a in args]
         if node.op not in _COMPARISONS or not all(are_whole):
             args = [self._as_number(a) for a in args]
-        if node.op in _WIDENED:
-            args = [
-                self._cast(a, F32) if a.dtype and a.dtype.bytes < F32.bytes else a for a in args
-            ]
-        args = self._of_one_type(args)
+            if node.op in _WIDENED:
+                narrow = [a.dtype is not None and a.dtype.bytes < F32.bytes for a in args]
+                args = [self._cast(a, F32) if n else a for a, n in zip(args, narrow, strict=True)]
+            args = self._of_one_type(args)
         self.has_bare_exp |= node.op == "exp"
         dtype = BOOL if node.op in _COMPARISONS else _promoted(args)
         if node.op in ("maximum", "minimum"):

@@ -13,7 +13,8 @@ from math import inf, prod
 from types import MappingProxyType
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.checks.kept_integers import kept_types
+from mirage_py.ugraph.ir.dtypes import F32, I32, DType
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -26,7 +27,8 @@ Bounds = tuple[float, float]
 # Whole numbers up to here are exact in float32.
 _EXACT = 2.0**24
 
-_TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_TRUTHS = ("mask", *COMPARISONS, "isnan", "isinf")
 _ROUNDED = named(lambda o: o.jumps and o.arity == 1)
 _KEPT = ("cast", "read", "shift", "max", "accum_max")
 
@@ -72,20 +74,31 @@ def ugraph_loss(ugraph: UGraph) -> str:
     another one reads within the same bounds.
     """
     held: dict[str, Bounds] = {}
+    rounded: dict[str, Bounds] = {}
+    # Where the program compares integers as floats itself, so may kernels.
+    program = ugraph.program
+    is_ordered = not _lost_order(program.nodes, program.sizes, ugraph.tensors, {})
     for kernel in ugraph.in_blocks.kernels:
         if isinstance(kernel, LibraryCall):
             written = ugraph.tensors.get(kernel.result)
             if written is not None and not written.dtype.is_float:
                 return f"{kernel.name} writes {written.dtype} into '{written.name}'"
             continue
-        loss = _block_loss(kernel, ugraph, held)
+        loss = _block_loss(kernel, ugraph, held, rounded)
+        if not loss and is_ordered:
+            whole = {**held, **rounded}
+            loss = _lost_order(kernel.nodes, program.sizes, ugraph.tensors, whole)
         if loss:
             return loss
     return ""
 
 
-def _block_loss(block: BlockGraph, ugraph: UGraph, held: dict[str, Bounds]) -> str:
-    """What is lost in one kernel, which reads what is ``held`` and adds what it stores."""
+def _block_loss(
+    block: BlockGraph, ugraph: UGraph, held: dict[str, Bounds], rounded: dict[str, Bounds]
+) -> str:
+    """What is lost in one kernel, which reads what is ``held`` and adds what it stores; what is
+    ``rounded`` there were whole numbers.
+    """
     bounds, loss = _followed(block.nodes, ugraph.program.sizes, ugraph.tensors, held)
     for node in block.nodes:
         written = ugraph.tensors.get(node.access.tensor) if node.op in STORES else None
@@ -93,8 +106,9 @@ def _block_loss(block: BlockGraph, ugraph: UGraph, held: dict[str, Bounds]) -> s
             # What many blocks add up has no bounds here.
             kept = bounds[node.args[0]] if node.op == "store" else None
             loss = _lost(kept, written.dtype, f"'{written.name}'")
-            if kept is not None and written.dtype == F32 and max(map(abs, kept)) <= _EXACT:
-                held[written.name] = kept
+            if kept is not None and written.dtype == F32:
+                known = held if max(map(abs, kept)) <= _EXACT else rounded
+                known[written.name] = kept
     return f"kernel {block.name}: {loss}" if loss else ""
 
 
@@ -126,6 +140,26 @@ def _lost(bounds: Bounds | None, kind: DType, what: str) -> str:
     if kind.is_float or (bounds is not None and _fits(bounds, kind)):
         return ""
     return f"{what} is of type {kind}, which does not hold all values that it may have"
+
+
+def _lost_order(
+    nodes: Sequence[Node],
+    sizes: Mapping[str, int],
+    tensors: Mapping[str, Tensor],
+    whole: Mapping[str, Bounds],
+) -> str:
+    """The first comparison of integers of any size that are not kept as such, in words."""
+    compared = [(n, node) for n, node in enumerate(nodes) if node.op in COMPARISONS]
+    if not compared:
+        return ""
+    bounds, _ = _followed(nodes, sizes, tensors, whole)
+    kept = kept_types(nodes, tensors)
+    for position, node in compared:
+        sides = [bounds[a] for a in node.args]
+        large = all(b is not None and I32.max_finite <= max(map(abs, b)) < inf for b in sides)
+        if large and any(kept[a] is None for a in node.args):
+            return f"%{position} compares integers in float32, which does not hold them"
+    return ""
 
 
 def _fits(bounds: Bounds, kind: DType) -> bool:

@@ -465,7 +465,7 @@ def another_range(k, keys, at):
 
 
 def moved_on(k, keys, at):
-    keys.index_copy_(1, (at + 1) % 6, k.exp())
+    keys.index_copy_(1, at + 1, k.exp())
     return keys.sum(1) * (torch.arange(6) > at).sum()
 
 

@@ -46,6 +46,9 @@ def div_mode(t: Lowering, x: Operand, y: Operand, rounding_mode: str | None) -> 
         return t.apply("div", x, y)
     if rounding_mode == "floor" or t.positions(x, y):
         return floor_divide(t, x, y)
+    if not t.result_dtype().is_floating_point:  # a quotient may be rounded to a whole number
+        whole = t.apply("sub", x, t.apply("fmod", x, y))
+        return t.apply("round", t.apply("div", whole, y))
     return t.apply("trunc", t.apply("div", x, y))
 
 

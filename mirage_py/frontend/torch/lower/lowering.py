@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from enum import IntEnum
 
 import torch
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_of
-from mirage_py.frontend.torch.lower.narrow_integers import is_masked
 from mirage_py.reasons import Code
 from mirage_py.settings import torch_rounds
 from mirage_py.ugraph.building import views
@@ -25,10 +24,25 @@ Scalar = bool | int | float
 Operand = NamedArray | Scalar
 
 
-# Up to here float32 holds every whole number.
-_WHOLE = 1 << 24
 # What logic is on the numbers 0 and 1.
 _ON_NUMBERS = {"and": "mul", "or": "maximum"}
+
+
+class Held(IntEnum):
+    """How a kernel holds the integers of a tensor, from best to worst.
+
+    ``EXACT``: they are known to be small. ``WHOLE``: whole numbers of float32, such as floats that
+    were cast. ``KEPT``: the integers that are in memory. ``NEAREST``: the nearest float32 of each.
+    ``MOVED``: nearly that, and on the right side of each number up to 2^22: such ones and a small
+    number added up. ``LOST``: nothing is known of them, but as positions.
+    """
+
+    EXACT = 0
+    WHOLE = 1
+    KEPT = 2
+    NEAREST = 3
+    MOVED = 4
+    LOST = 5
 
 
 class Lowering:
@@ -42,6 +56,8 @@ class Lowering:
         self.builder = builder
         self.where = where
         self.node: torch.fx.Node | None = None
+        # Of nodes of the graph how their integers are held (held_integers.py).
+        self.held: dict[torch.fx.Node, Held] = {}
         # Nodes of the program that convolutions have brought.
         self.convolved: list[int] = []
 
@@ -142,32 +158,14 @@ class Lowering:
         short = {t.name: t for t in self.builder.inputs.values() if t.dtype.bytes < 4}
         return whole_bounds(self.builder.nodes, self.builder.sizes, short)[x.node]
 
-    def check_held(self, x: NamedArray) -> None:
-        """Refuses integers that kernels would not hold, or that wrap around in torch, and
-        arithmetic of floats of a byte, which torch has none of.
-        """
+    def check_byte_floats(self, x: NamedArray) -> None:
+        """Refuses arithmetic of floats of a byte, which torch has none of."""
         kind = self.result_dtype()
         if kind in BYTE_FLOATS and self.builder.nodes[x.node].op not in _BYTE_FLOATS_OF:
             raise self.refuse(
                 f"arithmetic of {kind} is not supported here",
                 why="torch has none either",
                 repair="convert to float32 first, as in x.float()",
-            )
-        if kind not in INTEGERS or self.builder.nodes[x.node].op in ("index", "const"):
-            return
-        if is_masked(self.node_in_hand):
-            return
-        bounds = self.whole_bounds(x)
-        limits = torch.iinfo(kind)
-        if bounds is None or -bounds[0] == bounds[1] == inf:
-            fits = limits.bits >= 32  # up to 2^24, as documented
-        else:
-            fits = max(limits.min, -_WHOLE) <= bounds[0] and bounds[1] <= min(limits.max, _WHOLE)
-        if not fits:
-            raise self.refuse(
-                f"arithmetic of {kind} is not supported here",
-                why="kernels compute integers as float32, up to 2^24 and without wrapping around",
-                repair="convert to float32 first",
             )
 
     # -- errors ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
         lambda x, m: x.masked_fill(m[:, None] == 0, -1e4).softmax(-1),
         lambda x, m: (x + (1 - m[:, None].float()) * -1e4).softmax(-1),
         lambda x, m: torch.where(m[:, None] > 1, x, -x) * m.to(x.dtype)[:, None],
-        lambda x, m: (x * m[:, None]).sum(-1) / m.sum(-1)[:, None],
+        lambda x, m: (x * m[:, None]).sum(-1) / m.bool().sum(-1)[:, None],
         lambda x, m: x * (m[:, None] != m[:, :1, None]),
         lambda x, m: x + m.bool()[:, None] * m.max(),
     ],
@@ -77,3 +77,110 @@ def test_floats_as_integers(agrees):
     )
     with pytest.raises(UnsupportedError, match="int8"):
         trace(lambda x: x.to(torch.int8) * 0.1, x)
+
+
+# Neighbours that float32 does not tell apart, or nearly does not.
+EDGES = [0, 5, 2**24 - 1, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**53 - 1, 2**53, 2**62]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: a * 50257 + b,
+        lambda a, b: (a * 1000003 + 7) % 8192,
+        lambda a, b: (a * 3 + b).float(),
+        lambda a, b: (a - b).float(),
+        lambda a, b: (a - b).abs() < 4,
+        lambda a, b: a * 3 == b,
+        lambda a, b: a // 2,
+        lambda a, b: a % 7 == 0,
+        lambda a, b: a.sum(-1),
+        lambda a, b: a.sum(-1).float() * 0.5,
+        lambda a, b: a.cumsum(-1) - 1,
+        lambda a, b: a.argmax(-1),
+        lambda a, b: a.sort(-1)[0],
+        lambda a, b: a.max(-1)[1],
+        lambda a, b: a.topk(2)[1] + 1,
+        lambda a, b: -a,
+        lambda a, b: a.abs() > 3,
+        lambda a, b: a**2 * 0.5,
+        lambda a, b: a > 2**24,
+        lambda a, b: a == 2**31 + 1,
+        lambda a, b: a.clamp(min=5) == b,
+        lambda a, b: a + 1 > 2**23,
+        lambda a, b: a + 1 > b,
+        lambda a, b: a.float() < b.float(),
+        lambda a, b: a + 1 == b.float(),
+        lambda a, b: a.amax(-1),
+        lambda a, b: a.clamp(min=0),
+        lambda a, b: torch.where(a > 3, a, -100),
+        torch.maximum,
+        lambda a, b: a.masked_fill(a == 0, 2**40) == b,
+        lambda a, b: a.int() + 1,
+        lambda a, b: a.int() > 0,
+        lambda a, b: a >> 2,
+        lambda a, b: (a >> 30) & 15,
+        lambda a, b: torch.where(a > 2, a, b) & 15,
+        lambda a, b: torch.arange(11) * 30000000 + (a > 3),
+        lambda a, b: (torch.arange(11) * 30000000)[None] == a,
+        lambda a, b: (a > 3).sum(-1) * 40000000,
+        lambda a, b: a.int() * 100003,
+        lambda a, b: (a.int() + 1) > 0,
+        lambda a, b: a.index_put((torch.tensor([1]),), b[:1], accumulate=True),
+        lambda a, b: (a > 3).long().scatter(1, a[:, :1] * 0, 2**40 + 1),
+        lambda a, b: ((a > 3).long() * 1000) & 0x7FFFFFFF,
+        lambda a, b: (a.float() * 0.5).long() % (2**25 + 1),
+        lambda a, b: (a > 3).long() // (2**25 + 1),
+    ],
+)
+def test_integers_that_float32_does_not_hold_are_refused(fn):
+    a = torch.tensor([EDGES, EDGES[::-1]])
+    with pytest.raises(UnsupportedError, match="is not supported"):
+        trace(fn, a, a + 1)
+
+
+def test_sums_of_long_rows_of_codes_are_refused():
+    codes = torch.full((2, 4096), -128, dtype=torch.int8)
+    with pytest.raises(UnsupportedError, match="int64"):
+        trace(lambda c: (c.int() * c.int()).sum(-1), codes)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: a.float() * 0.25,
+        lambda a, b: a.bool(),
+        lambda a, b: a < 2**24 - 1,
+        lambda a, b: (a == 5).long().cumsum(-1) * (b != 5),
+        lambda a, b: torch.where(a > 7, b, 0).clamp(0, 100),
+        lambda a, b: torch.maximum(a, b) > 6,
+        lambda a, b: a.amin(-1) == 0,
+        lambda a, b: (1 - a).float() * -1e4,
+        lambda a, b: torch.arange(11) == a - 1,
+        lambda a, b: (a - 3).clamp(0, 100),
+        lambda a, b: a * (b != 5) > 4,
+        lambda a, b: a[:, 1:].clone(),
+        lambda a, b: (a[:, :-1] != b[:, 1:]).sum(-1),
+        lambda a, b: (a[:, :, None] == b[:, None]) & (a[:, None] > 0),
+        lambda a, b: a[:, :2].bool(),
+        lambda a, b: (a.float() * 0.5).long() % 7,
+    ],
+)
+def test_integers_of_any_size_are_served_where_float32_says_the_same(fn):
+    a = torch.tensor([EDGES, EDGES[::-1]])
+    b = a.roll(1, 1) + 1
+    want = fn(a, b)
+    program = trace(fn, a, b)
+    given = [{"a": a, "b": b}[t.name] for t in program.inputs]
+    got = torch_function(program)(*given)
+    torch.testing.assert_close(got.to(want.dtype), want, rtol=2e-7, atol=0)
+
+
+def test_positions_are_computed_with_integers(agrees):
+    # Whatever the numbers, torch reads where they are positions.
+    table, at = torch.randn(40, 3), torch.tensor([[0, 3], [7, 2]])
+    agrees(lambda w, i: w[i * 4 + torch.arange(2)], table, at)
+    agrees(lambda w, i: w[(i - 1).clamp(min=0)], table, at)
+    agrees(lambda w, i: w[torch.maximum(i, i.flip(0))], table, at)
+    with pytest.raises(UnsupportedError, match="larger of two"):
+        trace(lambda w, i: w[(i * 3 + i).clamp(min=0)], table, at)

@@ -92,3 +92,18 @@ def test_positions_may_go_between_kernels(kind: str, value: str, fits: bool) -> 
     text = GRAPH.replace("KIND", kind).replace("Y[4, 6] : f32", "Y[4, 6] : i64")
     text = text.replace("  %0 = load X[a, b]\n  store", f"  %0 = {value}\n  store")
     assert (ugraph_loss(parse_ugraph(text)) == "") is fits
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("i64", False), ("i32", False), ("i16", True)])
+def test_integers_of_any_size_are_compared_as_they_are_in_memory(kind: str, fits: bool) -> None:
+    """Not where a kernel before has stored them in float32: two may be one there."""
+    text = GRAPH.replace("KIND", "f32").replace("X[4, 6] : f32", f"X[4, 6] : {kind}")
+    text = text.replace("Y[4, 6] : f32", "Y[4, 6] : bool")
+    text = text.replace("  %1 = neg %0\n  return", "  %1 = lt %0, %0\n  return")
+    at_once = text.replace("load T[a, b]\n  %1 = neg %0", "load X[a, b]\n  %1 = lt %0, %0")
+    handed = text.replace("load T[a, b]\n  %1 = neg %0", "load T[a, b]\n  %1 = lt %0, %0")
+    moved = at_once.replace("%1 = lt %0, %0\n  store", "%1 = neg %0\n  %2 = lt %0, %1\n  store")
+    moved = moved.replace("store Y[a, b] = %1", "store Y[a, b] = %2")
+    assert ugraph_loss(parse_ugraph(at_once)) == ""
+    assert (ugraph_loss(parse_ugraph(handed)) == "") is fits
+    assert (ugraph_loss(parse_ugraph(moved)) == "") is fits
