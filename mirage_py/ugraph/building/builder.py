@@ -39,6 +39,8 @@ class ProgramBuilder:
         self._known: dict[Node, int] = {}
         self._stored: dict[int, None] = {}
         self._places: dict[str, int] = {}
+        # Positions that are data, with the extent of the axis that they lie in.
+        self.looked_up: dict[tuple[IndexExpr, int], None] = {}
 
     # -- dimensions and tensors ------------------------------------------------------------------
 
@@ -298,12 +300,24 @@ class ProgramBuilder:
         if at.op in ("add", "mul"):
             right = at.args[1] if at.op == "add" else ix.const(at.value)
             return self.apply(at.op, *(self._number_of(e, {}) for e in (at.args[0], right)))
-        if at.op == "mod" and at.args[0].op == "data":
+        if at.op == "mod" and (at.args[0], at.value) in self.looked_up:
             # Python's negative positions; what is out of range is nobody's business.
-            element = self.load(at.args[0].name, at.args[0].args)
+            element = self._number_of(at.args[0], {})
             wrapped = self.apply("add", element, self.const(float(at.value)))
             negative = self.apply("lt", element, self.const(0.0))
             return self.apply("where", negative, wrapped, element)
+        if at.op in ("mod", "floordiv"):
+            # Of a position among several axes that were one: half a place more, so that no rounded
+            # quotient falls below its whole number.
+            whole = self._number_of(at.args[0], {})
+            extent = self.const(float(at.value))
+            shares = self.apply("div", self.apply("add", whole, self.const(0.5)), extent)
+            share = self.apply("floor", shares)
+            if at.op == "floordiv":
+                return share
+            return self.apply("sub", whole, self.apply("mul", share, extent))
+        if at.op == "data":
+            return self.load(at.name, at.args)
         raise UnsupportedError(
             f"the number of a position {at}",
             where=self.name,

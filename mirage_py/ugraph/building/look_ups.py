@@ -62,6 +62,7 @@ def _inside(builder: ProgramBuilder, position: IndexExpr, extent: int) -> IndexE
     if not position.tensors():  # remainders of known positions are taken of positive ones only
         low, _ = position.bounds(builder.sizes)
         position = position + max(0, -(low // extent)) * extent
+    builder.looked_up[position, extent] = None
     return ix.simplify(position % extent, builder.sizes)
 
 

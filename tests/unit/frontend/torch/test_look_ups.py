@@ -51,6 +51,14 @@ READS: dict[str, tuple[Any, ...]] = {
     "clamped": (lambda i, w: F.embedding(i.clamp(2, V - 1), w) * 2, IDS * 3 - 4, W),
     "of positions": (lambda b, i, w: F.embedding(b[i], w) * 2, Y, IDS % 5, W),
     "rotary rows": (lambda x, c, p: x * c[p][:, None], drawn(2, 2, 3, D), W, IDS),
+    "of joined columns in one axis": (
+        lambda x, i: torch.cat([x[:, :2] * 2, x[:, -2:] * 3], 1)[:, :2].reshape(-1)[i],
+        X, torch.tensor([0, 1, 2, 7, 9, -1, -10]),
+    ),
+    "of joined rows in one axis": (
+        lambda x, i: torch.cat([x[:2] * 2, x[2:] * 3])[:, :4].reshape(-1)[i - 3],
+        X, torch.tensor([0, 7, 10, 11, 19]),
+    ),
     "of log-probabilities": (lambda x, y: F.log_softmax(x, -1).gather(-1, y[:, None]), X, Y),
     "of masked rows": (
         lambda x, i: x.masked_fill(torch.ones(N, V).triu(1).bool(), -1e4).softmax(-1)[i],
