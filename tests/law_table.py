@@ -12,8 +12,14 @@ from typing import Any
 
 from mirage_py.axioms.proof.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.proof.steps import EXTENTS
-from mirage_py.axioms.terms.law import Law, axis_variables, term_variables
+from mirage_py.axioms.terms.law import Law, axis_variables
 from mirage_py.axioms.terms.term import ARITY, LEAVES, REDUCTIONS, Term, subterms
+
+
+def term_variables(law: Law) -> tuple[str, ...]:
+    """Names of the variables that stand for terms, in the order of the text."""
+    return tuple(dict.fromkeys(t.attr for t in subterms(law.left, law.right) if t.op == "var"))
+
 
 _BLANK: dict[str, Any] = {
     "free": [],

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
+from families import safe_families
 
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.extract.family import Family
 from mirage_py.search.rank.instantiate import rank
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.plan import Plan

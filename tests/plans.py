@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from families import stabilize
 from numpy.typing import NDArray
 
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.building import composites
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix

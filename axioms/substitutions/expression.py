@@ -35,7 +35,6 @@ OPERATORS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 # Windows: any stride, padding and dilation; padding by half of an odd kernel; that with stride 1.
 ANY, SAME, UNIT = "any", "same", "unit"
-WINDOWS = (ANY, SAME, UNIT)
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,6 @@ def names_bound(pattern: Term) -> tuple[str, ...]:
     )
 
 
-def term_variables(law: Law) -> tuple[str, ...]:
-    """Names of the variables that stand for terms, in the order of the text."""
-    return tuple(dict.fromkeys(t.attr for t in subterms(law.left, law.right) if t.op == "var"))
-
-
 def axis_variables(law: Law) -> tuple[str, ...]:
     """Names of the variables that stand for axes, in the order of the text."""
     return tuple(

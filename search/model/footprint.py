@@ -136,11 +136,6 @@ def shared_memory(kernel: TiledKernel, options: LaunchConfig, target: Target) ->
     return SharedMemory(kept + _SCRATCH_BYTES_PER_WARP * options.num_warps, tuple(sections))
 
 
-def smem_bytes(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int:
-    """Shared memory of one block."""
-    return shared_memory(kernel, options, target).bytes(options.num_stages)
-
-
 def _in_registers(kernel: TiledKernel, section: int, options: LaunchConfig, target: Target) -> int:
     """Elements of computed operands that a wgmma takes from registers: its rows."""
     if not kernel.sections[section].computed:

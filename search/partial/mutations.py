@@ -9,14 +9,12 @@ Source: PET (OSDI 2021).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import Graph
-from mirage_py.networks.ir.regions import Region, with_replacement
 from mirage_py.networks.operators import operator, products
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.enumerate import found_recipes, is_mutable
@@ -159,15 +157,3 @@ def _calls(graph: Graph) -> tuple[object, ...]:
                 attributes = {**attributes, "dilation": tuple(d if k > 1 else 1 for k, d in kernel)}
             found.append((node.operator, tuple(attributes.items()), types))
     return tuple(found)
-
-
-def mutated_networks(graph: Graph, **options: Any) -> Iterator[tuple[int, Mutation, Graph]]:
-    """Each mutation of each operator of a network: the node, the mutation, the whole graph."""
-    known: dict[str, Sequence[Mutation]] = {}
-    for number in range(len(graph.nodes)):
-        region = Region.of(graph, [number])
-        alone = region.graph(graph)
-        if alone.digest not in known:
-            known[alone.digest] = mutations(alone, **options)
-        for found in known[alone.digest]:
-            yield number, found, with_replacement(graph, region, found.graph)

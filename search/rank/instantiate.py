@@ -9,7 +9,6 @@ from math import ceil
 from typing import Literal
 
 from mirage_py.collector import rarely_collecting
-from mirage_py.errors import ScheduleError
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.launches import (
     BackEnd,
@@ -18,7 +17,7 @@ from mirage_py.search.model.launches import (
     without_idle_hints,
 )
 from mirage_py.search.rank.diversity import diverse
-from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
+from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.instance import Instance, PlanEstimate
 from mirage_py.search.rank.kernel_choices import KernelChoice, KernelRanker
 from mirage_py.search.rank.kernel_models import KernelModels
@@ -32,7 +31,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 _PAIRED = 3
 _LEAST = 3
 
-__all__ = ["Instance", "diverse", "instances", "rank"]
+__all__ = ["Instance", "diverse", "rank"]
 
 # Sorts of which a form is ranked when it is late: those whose quick prediction is at most this many
 # times that of the best.
@@ -42,28 +41,6 @@ _IN_DOUBT = 0.25
 
 # Plans of a kind that stay although the model likes others much better.
 _OF_EACH_KIND = 6
-
-
-def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
-    """The ``limit`` plans of a family that the cost model ranks highest, best first.
-
-    Every useful number of splits is tried. Plans are for Triton, or for CUDA where there are
-    clusters. Raises ScheduleError where nothing fits, with the tightest limit.
-    """
-    backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
-    ranker = KernelRanker(target, backend, KernelModels(target, most_tilings=limit))
-    forms = [form_of(ugraph, target, splits) for splits in splits_worth_trying(ugraph, target)]
-    found = [i for form in forms for i in _of_form(form, ranker, limit)]
-    if not found:
-        names = " and ".join(k.name for k in ugraph.kernels)
-        raise ScheduleError(
-            f"no tiling of {names} fits {target.name}",
-            where=ugraph.program.name,
-            why=f"shared memory is {target.smem_per_block_bytes} bytes a block",
-            repair="use smaller dimensions that stay whole in a block, or another target",
-        )
-    found.sort(key=lambda i: i.estimate.time_us)
-    return tuple(found[:limit])
 
 
 @rarely_collecting()

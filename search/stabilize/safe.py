@@ -95,16 +95,3 @@ class SafetyScreen:
             tuple(origin for _, origin, _ in kept),
             tuple(origin for origin, fault in rows if fault),
         )
-
-
-def safe_families(families: Iterable[Family]) -> SafeFamilies:
-    """The families stabilised, with epilogues hoisted; without those that rounding spoils."""
-    screen = SafetyScreen()
-    for ugraph in screen.stable(families):
-        screen.passes(ugraph)
-    return screen.found()
-
-
-def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:
-    """Those of safe families, put together to others, that rounding does not spoil."""
-    return tuple(filter(SafetyScreen().passes, ugraphs))

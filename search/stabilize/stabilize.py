@@ -44,16 +44,6 @@ class Stabilized:
     faults: tuple[str, ...]
 
 
-def stabilize(ugraph: UGraph) -> UGraph:
-    """The µGraph with every exp whose scale cancels shifted by the maximum of its argument."""
-    return stabilized(ugraph).ugraph
-
-
-def is_safe(ugraph: UGraph) -> bool:
-    """Whether ``stabilize`` shifts every exp that the program could, by what is not masked."""
-    return not stabilized(ugraph).faults
-
-
 def stabilized(ugraph: UGraph) -> Stabilized:
     """The stabilised µGraph, and what is not safe about it."""
     if not ends_in_cluster(ugraph):

@@ -23,6 +23,7 @@ from typing import Any
 
 from adversarial.judge import DIFFERENT, OVERFLOWS, verdict
 from adversarial.random_programs import random_program
+from families import safe_families
 
 from benchmarks.report.provenance import commit
 from mirage_py.axioms.proof.prove import prove
@@ -30,7 +31,6 @@ from mirage_py.errors import MirageError
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.extract.family import Family
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.printing import format_program, format_ugraph
 from mirage_py.verify.field_test.families import FamilyTests

@@ -11,12 +11,12 @@ import samples
 import several_kernels
 from adversarial import kernel_mutations  # noqa: F401 (registers its mutations)
 from adversarial.mutations import mutants
+from families import stabilize
 from naive import naive_plan
 from nightly import NIGHTLY
 
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.frontend.spec import parse
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from adversarial.test_mutants import chosen, differs_in_floats, refused
 from exp_graphs import CAUSAL, LOG_LOOP, LOG_PARTS, LOG_ROWS, LOOPED, PADDED, attention, loss
+from families import stabilize
 
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 GRAPHS = {

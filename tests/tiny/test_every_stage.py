@@ -29,8 +29,8 @@ def found(program):
 
 @pytest.fixture(scope="module")
 def plan(found):
-    from mirage_py.search.rank.instantiate import instances
-    from mirage_py.search.stabilize.stabilize import stabilize
+    from families import instances, stabilize
+
     from mirage_py.targets import H200
 
     best = found.families[0]

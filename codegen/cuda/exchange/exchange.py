@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.exchange.partial_results import PartialResultEmitter, Parts
 from mirage_py.codegen.cuda.layout.layout_conversion import (
-    conversion_tile,
+    layout_conversion,
     read_vector,
     stmatrix_store,
     written_vector,
@@ -130,7 +130,9 @@ class Exchange:
         tile = None
         if value.dtype != BOOL and value.dtype not in WIDE:
             width = 2 if halves else 4
-            tile = conversion_tile(value.layout, target, width, value.is_packed, self.has_stmatrix)
+            tile, _ = layout_conversion(
+                value.layout, target, width, value.is_packed, self.has_stmatrix
+            )
         if tile is not None:
             size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
             if size >= _LARGE_BYTES and self.out.memory.has_idle_stages:

@@ -35,8 +35,3 @@ def wavefronts(
                 words.setdefault(word % BANKS, {})[word] = None
         counts.append(max(len(found) for found in words.values()))
     return tuple(counts)
-
-
-def conflicts(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> int:
-    """Wavefronts of the group of lanes that takes most of them: 1 where there is no conflict."""
-    return max(wavefronts(address, width_bytes, lanes))

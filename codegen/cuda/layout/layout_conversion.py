@@ -13,27 +13,22 @@ from mirage_py.codegen.cuda.layout.stmatrix import StMatrix, stmatrix, stmatrix_
 from mirage_py.codegen.cuda.text.layout import Bit, Layout
 
 
-def conversion_tile(
+def layout_conversion(
     given: Layout, target: Layout, element_bytes: int, in_pairs: bool, has_stmatrix: bool = False
-) -> SharedTile | None:
-    """The tile by which a layout is converted; None for the order of lanes.
+) -> tuple[SharedTile | None, int]:
+    """The tile by which a layout is converted, None for the order of lanes, and the wavefronts that
+    a warp needs for it.
 
     ``in_pairs``: values are pairs of halves, and stay so where a pair lies along the tile's rows;
     ``has_stmatrix``: they may be stored as matrices.
     """
-    by_lanes = _linear_wavefronts(given, target, element_bytes, in_pairs)
-    found: list[tuple[int, int, SharedTile]] = []
-    for n, tile in enumerate(_tiles(given, target, element_bytes)):
+    best: tuple[SharedTile | None, int] = (
+        None, _linear_wavefronts(given, target, element_bytes, in_pairs)
+    )  # fmt: skip
+    for tile in _tiles(given, target, element_bytes):
         count = _conversion_wavefronts(tile, given, target, in_pairs, has_stmatrix)
-        found += [(count, n, tile)] if count < by_lanes else []
-    return min(found)[2] if found else None
-
-
-def conversion_wavefronts(given: Layout, target: Layout, element_bytes: int, in_pairs: bool) -> int:
-    """Wavefronts that a warp needs to convert a layout in the better form."""
-    by_lanes = _linear_wavefronts(given, target, element_bytes, in_pairs)
-    tiles = _tiles(given, target, element_bytes)
-    return min([by_lanes, *(_conversion_wavefronts(t, given, target, in_pairs) for t in tiles)])
+        best = (tile, count) if count < best[1] else best
+    return best
 
 
 def stmatrix_store(tile: SharedTile, given: Layout, in_pairs: bool) -> StMatrix | None:

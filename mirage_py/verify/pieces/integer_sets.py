@@ -86,11 +86,6 @@ def without(left: Points, right: Points) -> Points | None:
     return None if _counted(found.is_empty) else found
 
 
-def same(left: Points, right: Points) -> bool:
-    """Whether they have the same points."""
-    return _counted(lambda: left.is_equal(right))
-
-
 def leading(points: Points, count: int) -> Points:
     """What the first ``count`` coordinates can be."""
     more = points.dim(isl.dim_type.set) - count

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from mirage_py.codegen.cuda.layout.bank_conflicts import BANK_BYTES, WARP
-from mirage_py.codegen.cuda.layout.layout_conversion import conversion_wavefronts
+from mirage_py.codegen.cuda.layout.layout_conversion import layout_conversion
 from mirage_py.codegen.cuda.text.layout import Layout
 
 # One trip to shared memory a clock; a shuffle takes as long. 128 bytes a clock from L1.
@@ -49,7 +49,8 @@ def device_cost(
 
 def conversion_cost(source: Layout, target: Layout) -> int:
     """To bring a tile from one layout to another through shared memory, a word for an element."""
-    return BARRIER + WAVEFRONT * conversion_wavefronts(source, target, BANK_BYTES, in_pairs=False)
+    _, wavefronts = layout_conversion(source, target, BANK_BYTES, in_pairs=False)
+    return BARRIER + WAVEFRONT * wavefronts
 
 
 def reduction_cost(layout: Layout, dims: Iterable[str]) -> int:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import several_kernels
 import torch
+from families import stabilize
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 

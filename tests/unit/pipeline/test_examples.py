@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cuda_plans import for_cuda, kernel_of
+from families import stabilize
 from nightly import NIGHTLY
 
 from mirage_py.codegen.triton.module import emit_triton
@@ -21,7 +22,6 @@ from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.rank.instantiate import Instance, rank
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.search.tilings.kinds import ONE_KERNEL
 from mirage_py.targets import A100, B200, H200, Target
 from mirage_py.targets import target as target_named

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from mirage_py.errors import InputError
 
-Operand = "int | str | Vector | Address"
-
 
 @dataclass(frozen=True, slots=True)
 class Vector:

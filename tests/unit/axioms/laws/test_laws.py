@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from field_reference import NamedOps
+from law_table import term_variables
 
 from mirage_py.axioms.laws.notation import exp, largest, sqrt, total, where, x, y, z
 from mirage_py.axioms.laws.registry import all_laws, laws_in_force
@@ -20,7 +21,6 @@ from mirage_py.axioms.terms.law import (
     Uneven,
     Within,
     axis_variables,
-    term_variables,
 )
 from mirage_py.axioms.terms.term import Term, apply
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray

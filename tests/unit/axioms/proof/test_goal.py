@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import samples
+from families import stabilize
 from unit.search import kernels
 
 from mirage_py.axioms.proof.goal import Claim, Goal, with_whole_axes
@@ -15,7 +16,6 @@ from mirage_py.axioms.proof.kernel_terms import goal_of
 from mirage_py.axioms.terms.term import REDUCTIONS, Term, apply, leaf, subterms
 from mirage_py.errors import MirageError, UnsupportedError, ValidationError
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.interpret.ugraph import evaluate_ugraph

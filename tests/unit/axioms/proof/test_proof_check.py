@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_table import term_variables
 from nightly import NIGHTLY
 from replayed import goal_fault
 
@@ -29,7 +30,7 @@ from mirage_py.axioms.proof.steps import (
     term_at,
     with_term_at,
 )
-from mirage_py.axioms.terms.law import Law, axis_variables, term_variables
+from mirage_py.axioms.terms.law import Law, axis_variables
 from mirage_py.axioms.terms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, subterms
 from mirage_py.errors import FormatError
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import samples
 import several_kernels
+from families import stabilize
 from replayed import fault_of
 from unit.search import kernels
 
@@ -14,7 +15,6 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import Family
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # The forms that people know; every family that the factored laws find has one or none of these.

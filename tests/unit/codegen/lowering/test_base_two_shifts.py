@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import several_kernels
+from families import stabilize
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted, run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.rewrite.split_dim import split_dim

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from families import stabilize
 
 from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts, is_shift
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.frontend.spec import parse
-from mirage_py.search.stabilize.stabilize import stabilize
 
 TL = SimpleNamespace(where=np.where, abs=np.abs)
 

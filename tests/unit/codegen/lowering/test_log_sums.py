@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from families import stabilize
 
 from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.verify.evaluate.element_types import round_to
 

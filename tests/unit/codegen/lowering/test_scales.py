@@ -9,12 +9,12 @@ from math import e, inf, log2
 import numpy as np
 import pytest
 import several_kernels
+from families import stabilize
 
 from mirage_py.codegen.lowering.scales import with_late_scales
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import several_kernels
 import torch
+from families import stabilize
 
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
 from mirage_py.codegen.lowering.lowering import lowered
@@ -15,7 +16,6 @@ from mirage_py.codegen.tiling.unmasked_tiles import mean_iterations
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph

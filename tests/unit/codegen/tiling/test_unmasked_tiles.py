@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from families import stabilize
 
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -17,7 +18,6 @@ from mirage_py.codegen.tiling.unmasked_tiles import (
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.launch_config import LaunchConfig

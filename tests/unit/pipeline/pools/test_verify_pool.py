@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
+from families import safe_families
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pools import verify_pool
@@ -14,7 +15,6 @@ from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program

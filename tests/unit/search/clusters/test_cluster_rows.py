@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from families import instances
 from unit.search.kernels import FACTORED, block_of, of_kind
 
 from mirage_py.axioms.proof.prove import prove
@@ -15,7 +16,7 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.clusters.cluster_rows import shared_rows
 from mirage_py.search.enumerate.search import SearchResult, search
 from mirage_py.search.extract.family import CLUSTER, ONE_KERNEL
-from mirage_py.search.rank.instantiate import instances, rank
+from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.validate import validate_ugraph

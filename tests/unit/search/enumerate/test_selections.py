@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from families import safe_families
 
 import mirage_py
 from mirage_py.axioms.proof.prove import prove
@@ -16,7 +17,6 @@ from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.instantiate import rank
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

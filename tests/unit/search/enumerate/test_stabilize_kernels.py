@@ -21,9 +21,10 @@ from exp_graphs import (
     ops,
     softmax,
 )  # fmt: skip
+from families import stabilize
 
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.stabilize import stabilize, stabilized
+from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

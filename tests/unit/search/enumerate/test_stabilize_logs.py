@@ -21,11 +21,12 @@ from exp_graphs import (
     loss,
     ops,
 )  # fmt: skip
+from families import is_safe, stabilize
 
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.stabilize import is_safe, stabilize, stabilized
+from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.node import Node

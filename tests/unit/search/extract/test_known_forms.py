@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from families import stabilize
 from oracles.known_forms.registry import KNOWN_FORMS, forms_of, forms_of_ugraph
 from unit.search import programs
 from unit.search.kernels import block_of, example, found, loops_of, named, of_kind, ops_after_loops
 
 from mirage_py.search.extract.family import ATOMIC, LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 ONE_LOOP = "matmul before division, both sums in one loop"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import several_kernels
+from families import instances
 from plans import rms_plan, two_kernel_plan
 
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -14,7 +15,6 @@ from mirage_py.frontend.spec import parse_file
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.model.cost_model import KernelModel, lower_bound_us
 from mirage_py.search.rank.forms import form_of
-from mirage_py.search.rank.instantiate import instances
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import ALL_TARGETS, H200, Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig

@@ -13,6 +13,7 @@ from mirage_py.networks.ir.builder import GraphBuilder, graph_of
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.networks.ir.lowering import program_of
+from mirage_py.networks.ir.regions import Region, with_replacement
 from mirage_py.networks.operators import TensorType
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.cuts import reshaped_cuts
@@ -20,7 +21,6 @@ from mirage_py.search.partial.enumerate import found_recipes
 from mirage_py.search.partial.joins import found_joins
 from mirage_py.search.partial.mutations import (
     corrected_graph,
-    mutated_networks,
     mutation,
     mutations,
 )
@@ -193,9 +193,14 @@ def test_a_network_with_a_mutated_operator():
     x, w = b.input("x", (1, 2, 8, 8)), b.input("w", (2, 2, 3, 3), constant=True)
     y = b.apply("relu", b.apply("conv2d", x, w, padding=1))
     graph = b.build(b.apply("add", y, x))
-    found = list(mutated_networks(graph, most=1))
-    assert [number for number, _, _ in found] == [0]
-    for _, _, whole in found:
+    found = [
+        (number, with_replacement(graph, region, mutant.graph))
+        for number in range(len(graph.nodes))
+        for region in [Region.of(graph, [number])]
+        for mutant in mutations(region.graph(graph), most=1)
+    ]
+    assert [number for number, _ in found] == [0]
+    for _, whole in found:
         assert len(whole.nodes) > len(graph.nodes)
         assert not _differs(graph, whole).any()
 

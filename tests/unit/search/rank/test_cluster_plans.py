@@ -7,6 +7,7 @@ from functools import cache
 
 import clusters
 import pytest
+from families import instances
 from unit.search.kernels import FACTORED, of_kind
 
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -14,7 +15,7 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import CLUSTER
-from mirage_py.search.rank.instantiate import instances, rank
+from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.rank.plan_model import PlanModel
 from mirage_py.search.stabilize.stabilize import stabilized

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import several_kernels
+from families import instances
 
 from mirage_py.search.model.model_constants import constants_of
-from mirage_py.search.rank.instantiate import instances
 from mirage_py.search.rank.plan_model import PlanModel
 from mirage_py.targets import H200
 

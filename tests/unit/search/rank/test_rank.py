@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import several_kernels
+from families import instances, stabilize
 from unit.search import programs
 from unit.search.kernels import in_all_rings
 
@@ -15,11 +16,10 @@ from mirage_py.frontend.spec import parse
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank import kernel_models
 from mirage_py.search.rank.forms import form_of
-from mirage_py.search.rank.instantiate import instances, rank
+from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import HOPELESS, shortlist
 from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.validate import validate_ugraph

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from families import safe_families
 from unit.search import programs
 
 from mirage_py.search.enumerate.search import search
@@ -15,7 +16,6 @@ from mirage_py.search.rank import ranker
 from mirage_py.search.rank.instantiate import Instance, rank
 from mirage_py.search.rank.plan_features import ROOFLINE, plan_features, with_others
 from mirage_py.search.rank.ranker import Ranker, ranked_by_measurements, ranker_of
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.targets import H100, H200
 
 # Plans of CUDA take a tenth of the roofline's time, those of Triton ten times as long if they are

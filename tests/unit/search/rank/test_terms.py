@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from families import safe_families, stabilize
 from unit.search import programs
 from unit.search.kernels import in_all_rings
 
@@ -13,8 +14,7 @@ from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families, likely_first, shortlist
-from mirage_py.search.stabilize.safe import SafetyScreen, safe_families
-from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph

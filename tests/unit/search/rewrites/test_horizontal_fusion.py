@@ -6,17 +6,16 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from families import instances, safe_families
 from unit.search import programs
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.search.enumerate.search import SearchLimits, search
-from mirage_py.search.rank.instantiate import instances
 from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
 from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
 from mirage_py.search.rewrites.rewrites import with_rewrites
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.search.tilings.roles import grid_tiles, roles_of
 from mirage_py.targets import H200

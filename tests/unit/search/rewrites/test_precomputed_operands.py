@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from families import safe_families
 from unit.search import programs
 
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
 from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
 from mirage_py.ugraph.building.composites import rms_norm, softmax
 from mirage_py.ugraph.checks.validate import validate_ugraph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from families import accurate, safe_families
 from unit.search import programs
 
 from mirage_py.pipeline.pipeline import normalise
@@ -14,7 +15,6 @@ from mirage_py.search.rewrites.product_chains import (
     chained_products,
     with_cut_chains,
 )
-from mirage_py.search.stabilize.safe import accurate, safe_families
 from mirage_py.search.tilings.kinds import SPLIT, kind_of
 from mirage_py.targets import H200
 from mirage_py.ugraph.building.composites import softmax

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from exp_graphs import ops
+from families import safe_families, stabilize
 from torch import Tensor
 
 from mirage_py.axioms.proof.prove import prove
@@ -17,8 +18,6 @@ from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.instantiate import rank
-from mirage_py.search.stabilize.safe import safe_families
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

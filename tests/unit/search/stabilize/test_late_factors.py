@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from families import safe_families
+
 from mirage_py.codegen.lowering.lowering import with_factors_as_emitted
 from mirage_py.frontend.spec import parse
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen

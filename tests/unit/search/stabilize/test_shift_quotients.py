@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exp_graphs import check, softmax
+from families import safe_families
 from torch import Tensor
 
 from mirage_py.frontend.torch.trace import trace
@@ -14,7 +15,6 @@ from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.rank.instantiate import rank
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from families import stabilize
 from naive import naive_plan
 
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir import index as ix

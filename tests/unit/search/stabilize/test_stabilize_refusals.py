@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from exp_graphs import LIBRARY, ROW, SOFTMAX, library, softmax
+from families import is_safe
 
-from mirage_py.search.stabilize.stabilize import Stabilized, is_safe, stabilized
+from mirage_py.search.stabilize.stabilize import Stabilized, stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 

@@ -6,6 +6,7 @@ import itertools
 from math import prod
 
 import pytest
+from families import safe_families
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.frontend.spec import parse
@@ -13,7 +14,6 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import rank
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings import tilings as tilings_module
 from mirage_py.search.tilings.tilings import _few_enough, is_sensible, tilings
 from mirage_py.targets import H200

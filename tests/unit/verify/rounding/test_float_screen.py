@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from families import safe_families
 
 import mirage_py
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate.search import SearchLimits, search
-from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.interpret.buffers import FloatArray

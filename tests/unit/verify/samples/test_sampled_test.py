@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import samples
+from families import stabilize
 from naive import naive_plan
 
 from mirage_py.errors import VerificationError
 from mirage_py.frontend.spec import parse
-from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
 from mirage_py.ugraph.ir.node import Access, Node

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from oracles.swizzle import swizzled
 
-from mirage_py.codegen.cuda.layout.bank_conflicts import conflicts, wavefronts
+from mirage_py.codegen.cuda.layout.bank_conflicts import WARP, wavefronts
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 
 SWIZZLES = (32, 64, 128)
@@ -16,6 +16,11 @@ def byte_of(row, column_bytes, swizzle_bytes, row_bytes):
 def ldmatrix_rows(column_bytes, swizzle_bytes, row_bytes):
     """Lane by lane the rows of four matrices one below the other, at a column of the tile."""
     return lambda lane: byte_of(lane, column_bytes, swizzle_bytes, row_bytes)
+
+
+def conflicts(address, width_bytes, lanes=WARP):
+    """Wavefronts of the group of lanes that takes most of them: 1 where there is no conflict."""
+    return max(wavefronts(address, width_bytes, lanes))
 
 
 def conflicts_of_ldmatrix(row_address):

@@ -6,8 +6,7 @@ from oracles.swizzle import swizzled
 from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.layout_conversion import (
     _linear_wavefronts,
-    conversion_tile,
-    conversion_wavefronts,
+    layout_conversion,
     read_vector,
     written_vector,
 )
@@ -45,26 +44,26 @@ def result_and_rows():
 
 def test_a_result_is_turned_for_wide_stores_with_few_trips():
     given, want = result_and_rows()
-    tile = conversion_tile(given, want, 2, in_pairs=True)
+    tile, count = layout_conversion(given, want, 2, in_pairs=True)
     assert tile is not None
     assert tile.dim == "n"
     assert written_vector(tile, given, in_pairs=True) == 1
     assert read_vector(tile, want) == 8
     # 8 stores of 2 bytes a lane without conflicts, and one load of 16 bytes: four groups of lanes.
-    assert conversion_wavefronts(given, want, 2, in_pairs=True) == 8 + 4
+    assert count == 8 + 4
     assert _linear_wavefronts(given, want, 2, in_pairs=True) > 3 * (8 + 4)
 
 
 def test_where_the_order_of_lanes_is_as_good_it_stays():
     one = Layout(bits("d", 1), bits("d", 5, 1), bits("b", 2))
     other = Layout(bits("d", 1), bits("d", 5, 1), (("b", 1), ("b", 0)))
-    assert conversion_tile(one, other, 2, in_pairs=True) is None
-    assert conversion_wavefronts(one, other, 2, in_pairs=True) == 1 + 1
+    assert layout_conversion(one, other, 2, in_pairs=True) == (None, 1 + 1)
 
 
 def test_without_vectors_there_is_no_tile():
     layout = Layout((("b", 1), ("d", 0)), bits("d", 5, 1), (("b", 0),))
-    assert conversion_tile(layout, layout, 4, in_pairs=False) is None
+    tile, _ = layout_conversion(layout, layout, 4, in_pairs=False)
+    assert tile is None
 
 
 def test_rows_that_the_lanes_have_flip_banks_where_a_tile_is_transposed():
@@ -72,7 +71,7 @@ def test_rows_that_the_lanes_have_flip_banks_where_a_tile_is_transposed():
     pixels, channels = bits("p", 7), bits("c", 6)
     given = blocked((*pixels, *channels), 8, 3)
     want = blocked((*channels, *pixels), 8, 3)
-    tile = conversion_tile(given, want, 2, in_pairs=True)
+    tile, count = layout_conversion(given, want, 2, in_pairs=True)
     assert tile is not None
     # Of 16 lanes along the pixels two meet in a bank, and not all.
-    assert conversion_wavefronts(given, want, 2, in_pairs=True) <= 32 * 2 + 4 * 4
+    assert count <= 32 * 2 + 4 * 4
