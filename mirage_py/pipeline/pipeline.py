@@ -434,10 +434,10 @@ def _rank_plans(
 
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
-    tested, ahead = [i.family for i in ranked], Begun()
+    # There may be no time for the last ones.
+    tried = in_order_of_trial(ranked, target, request) if on_ranked is not None else ()
+    tested, ahead = [i.family for i in tried or ranked], Begun()
     if on_ranked is not None:
-        tried = in_order_of_trial(ranked, target, request)
-        tested = [i.family for i in tried]  # there may be no time for the last ones
         ahead = begin_by_compilers(normal, tested, _TRIALS, request.seed)
         on_ranked(tried, target, request)
         if ahead:  # this process waits for them
@@ -448,7 +448,7 @@ def _rank_plans(
     )
     traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(
-        program, normal, target, found, verified, safe.faults, ranked, request, limits, notes
+        program, normal, target, found, verified, safe.faults, ranked, request, limits, notes, tried
     )
 
 

@@ -65,8 +65,9 @@ class Ranking:
 
     ``normal`` is the program as it was searched; ``verified`` holds stabilised families by their
     digests; ``faults`` say of each family that was dropped because it may overflow, or is less
-    accurate than the program, why; ``ranked`` are the plans that fit the target, best first;
-    ``notes`` go into every result.
+    accurate than the program, why; ``ranked`` are the plans that fit the target, best first, and
+    ``tried`` the same in the order of trials, where that was asked for; ``notes`` go into every
+    result.
     """
 
     program: Program
@@ -79,11 +80,15 @@ class Ranking:
     request: Request
     limits: SearchLimits = field(default_factory=SearchLimits)
     notes: tuple[str, ...] = ()
+    tried: Sequence[Instance] = ()
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """The plans of verified families, best first."""
-        kept = (i for i in self.ranked if i.family.digest in self.verified)
+        return self._of_verified(self.ranked)
+
+    def _of_verified(self, plans: Sequence[Instance]) -> tuple[Instance, ...]:
+        kept = (i for i in plans if i.family.digest in self.verified)
         return tuple(i for i in kept if not why_rows_meet(i.plan, self.request.rows))
 
     def predicted(self) -> Result:
@@ -174,7 +179,9 @@ class Ranking:
         effort = self.request.effort
         against = compiling(self.program, self.request.baselines, effort)
         # Where the budget ends early, the likely ones were tried.
-        first = in_order_of_trial(self.instances, self.target, self.request)
+        first = self._of_verified(
+            self.tried or in_order_of_trial(self.ranked, self.target, self.request)
+        )
         climbing = _HillClimbing(self.target, self.request.rows)
         found = _Found(self, climbing)
         report = tune(

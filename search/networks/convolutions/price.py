@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from math import prod
 
 from mirage_py.networks.operators.tensor_type import TensorType
-from mirage_py.search.model.baseline_model import fused_us, matmul_us
+from mirage_py.search.model.baseline_model import matmul_us
 from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.search.networks.convolutions.tiles import least_us
-from mirage_py.search.networks.convolutions.window_tiles import sums_us
+from mirage_py.search.networks.convolutions.window_tiles import sums_over_windows_us
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.convolution import FusedConvolution
 from mirage_py.ugraph.ir.dtypes import F32
@@ -43,7 +43,7 @@ def convolution_us(
     moved = float(sum(t.elements * t.dtype.bytes for t in (*operands, result)))
     terms = weight.shape[1] * prod(weight.shape[2:])
     if groups == image.shape[1] == weight.shape[0] > 1:
-        return fused_us(moved, 0.0, target) + sums_us(2.0 * result.elements * terms, target)
+        return sums_over_windows_us(moved, result.elements * terms, target)
     rate, flops = tensor_rate(image, target), 2.0 * result.elements * terms
     if groups > 1:
         flops *= _filled(weight.shape[1]) * _filled(weight.shape[0] // groups)

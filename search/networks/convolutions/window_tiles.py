@@ -49,13 +49,14 @@ def _ranked(spec: FusedConvolution, target: Target) -> tuple[WindowTiles, ...]:
 
 
 def windows_us(spec: FusedConvolution, target: Target) -> float:
-    """The time of a kernel over windows: what it moves, and the sums beside that."""
+    """The time of a kernel over windows."""
     image = spec.batch * prod(spec.space) * spec.inputs
     result = spec.places * spec.results
-    moved = 2.0 * (image + result * (1 + spec.has_residual))
-    return fused_us(moved, 0.0, target) + sums_us(2.0 * result * spec.taps, target)
+    moved_bytes = 2.0 * (image + result * (1 + spec.has_residual))
+    return sums_over_windows_us(moved_bytes, result * spec.taps, target)
 
 
-def sums_us(flops: float, target: Target) -> float:
-    """What the sums of windows take on CUDA cores."""
-    return flops / (_SHARE * target.vector_flops_per_us)
+def sums_over_windows_us(moved_bytes: float, terms: float, target: Target) -> float:
+    """The time of so many terms of sums on CUDA cores, and of the bytes that are moved beside."""
+    sums_us = 2.0 * terms / (_SHARE * target.vector_flops_per_us)
+    return fused_us(moved_bytes, 0.0, target) + sums_us
