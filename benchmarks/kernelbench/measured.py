@@ -29,7 +29,7 @@ from benchmarks.suite.row_worker import prepare as prepared
 from mirage_py.errors import MirageError
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
-from mirage_py.pipeline.pipeline import optimizer_for
+from mirage_py.pipeline.cached_pipeline import optimizer_for
 from mirage_py.runtime.base import stages
 from mirage_py.runtime.base.gpu_memory import is_out_of_memory, make_room
 from mirage_py.runtime.eager.compiled import MODES

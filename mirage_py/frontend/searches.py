@@ -87,7 +87,7 @@ def default_optimizer(options: CallOptions, begun: float | None = None) -> Optim
     """
     # Here and not above: the search is loaded when the first kernel is wanted.
     from mirage_py.cache.cached_results import is_cached
-    from mirage_py.pipeline.pipeline import optimizer_for, question_of, with_writes
+    from mirage_py.pipeline.cached_pipeline import optimizer_for, question_of, with_writes
 
     asked = replace(options.request, begun=begun)
 
@@ -113,7 +113,7 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
 def cached_report(program: Program, options: CallOptions, writes: str = "") -> Mapping[str, Any]:
     """The report of a program's result, if the cache has it; empty otherwise."""
     from mirage_py.cache.cached_results import cached_artifact
-    from mirage_py.pipeline.pipeline import question_of
+    from mirage_py.pipeline.cached_pipeline import question_of
 
     asked = replace(options.request, writes=writes)
     held = cached_artifact(question_of(program, asked)) if options.cache else None

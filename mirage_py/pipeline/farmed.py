@@ -13,7 +13,8 @@ from typing import Any
 from mirage_py.cache.cached_results import Question, cached_artifact, is_late, keep
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import CompileError, FormatError, InputError
-from mirage_py.pipeline.pipeline import Request, question_of, run
+from mirage_py.pipeline.cached_pipeline import question_of
+from mirage_py.pipeline.pipeline import Request, run
 from mirage_py.result import Result
 from mirage_py.runtime.farm.dask_executor import DaskExecutor, gpus_of
 from mirage_py.runtime.process.executor import MEASURE

@@ -12,16 +12,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirage_py.arguments import check_type, path_of
 from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
-from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.joined.joined_composites import joined_composites
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.memory_formats import channels_last
@@ -34,6 +34,7 @@ from mirage_py.pipeline.partition.optimize_parts import (
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings
+from mirage_py.pipeline.selection.acceptable import about_rows, require_float32
 from mirage_py.pipeline.selection.backends import (
     limits_for,
     rank_for,
@@ -42,7 +43,7 @@ from mirage_py.pipeline.selection.backends import (
     with_doubts,
 )
 from mirage_py.pipeline.selection.record import Clock, circumstances
-from mirage_py.pipeline.selection.request import AUTO, Baselines, Progress
+from mirage_py.pipeline.selection.request import Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified, in_order_of_trial
 from mirage_py.pipeline.selection.time_budget import PLANS, TimeBudget, counted_from, usual_s
@@ -70,11 +71,9 @@ from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.checks.row_invariance import (
-    why_no_rows,
     why_rows_meet_in,
     with_invariant_rows,
 )
-from mirage_py.ugraph.ir.dtypes import F64
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
@@ -89,7 +88,7 @@ from mirage_py.ugraph.rewrite.nan_guards import without_nan_guards
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
-    from mirage_py.cache.cached_results import Question
+    pass
 
 # Is given plans in the order in which they are tried, their target, and what was asked.
 OnRanked = Callable[[Sequence[Instance], Target, Request], None]
@@ -154,9 +153,9 @@ def run(program: Program, request: Request) -> Result:
     """As ``optimize``, for all that takes a request from elsewhere."""
     made_by = "mirage_py.parse(text) or mirage_py.trace(function, *inputs)"
     check_type("program", program, (Program,), made_by=made_by)
-    _require_float32(program)
+    require_float32(program)
     program = request.about(program)
-    request = _about_rows(program, request)
+    request = about_rows(program, request)
     target, on_gpu = resolve_target(request.target)
     if request.trace.folder is None:
         request = replace(request, trace=Trace(Settings.from_env().dump_dir))
@@ -294,42 +293,6 @@ def _require_cuda() -> None:
     from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
 
     cuda_compiler()
-
-
-def _about_rows(program: Program, request: Request) -> Request:
-    """The request with a back end that takes any number of rows; raises UnsupportedError where the
-    program's rows meet.
-    """
-    if not request.rows:
-        return request
-    absent = next((row for row in request.rows if row not in program.dim_names), None)
-    if absent is not None:
-        raise InputError(
-            f"the program has no dimension '{absent}'",
-            where=program.name,
-            why=f"its dimensions are {', '.join(program.dim_names)}",
-            repair="name one that nothing is reduced over",
-        )
-    reason = why_no_rows(program, request.rows)
-    if reason:
-        raise UnsupportedError(
-            f"{', '.join(request.rows)} cannot be rows that are computed alike",
-            where=program.name,
-            why=reason,
-            repair="name dimensions that nothing is reduced over",
-        )
-    return replace(request, backend="triton") if request.backend == AUTO else request
-
-
-def _require_float32(program: Program) -> None:
-    for tensor in program.tensors.values():
-        if tensor.dtype == F64:
-            raise UnsupportedError(
-                f"tensor '{tensor.name}' is of float64",
-                where=program.name,
-                why="kernels compute and accumulate in float32",
-                repair="declare it f32, if that is accurate enough",
-            )
 
 
 @rarely_collecting()
@@ -525,34 +488,6 @@ def resolve_target(name: str) -> tuple[Target, bool]:
     return chosen, here is not None and here.name == chosen.name
 
 
-def question_of(program: Program, request: Request) -> Question:
-    """What the cache is asked for before ``run`` is called with the same arguments."""
-    from mirage_py.cache.cached_results import Question
-
-    chosen, on_gpu = resolve_target(request.target)
-    return Question(
-        request.about(program),
-        chosen.name,
-        request.backend,
-        request.effort,
-        request.seed,
-        on_gpu and request.effort != "none",
-        request.budget,
-        request.limits,
-        request.counts_host,
-        request.writes,
-        request.rows,
-        "chain" if request.streaming else "",
-    )
-
-
-def with_writes(request: Request, function: Callable[..., Any]) -> Request:
-    """The request of a function that may write to what it is given."""
-    from mirage_py.runtime.eager.writing import written_words
-
-    return replace(request, writes=written_words(function))
-
-
 def save(result: Result, folder: Path | str) -> Result:
     """Write the artifact folder; the result that knows where it is."""
     from mirage_py.runtime.store.saved import save_artifact
@@ -562,39 +497,3 @@ def save(result: Result, folder: Path | str) -> Result:
     result = replace(result, artifact=folder)
     save_artifact(folder, program=result.program, plan=result.plan, report=result.document())
     return result
-
-
-def optimizer_for(
-    request: Request, *, cache: bool = True, modes: Collection[str] | None = None
-) -> Callable[[Program, Sequence[Any], Callable[..., Any]], Callable[..., Any]]:
-    """A function from a traced program to a callable, for the decorator.
-
-    A result is looked up in the cache first; the second process searches, compiles and times
-    nothing. Where no kernel beats the function, it is an ``OriginalProgram``: the function itself,
-    or by torch.compile, whichever is faster. That is in both its modes, or in some of ``modes``.
-    """
-
-    def prepare(
-        program: Program, example_inputs: Sequence[Any], fallback: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        del example_inputs  # shapes, types and strides are the program's
-        from mirage_py.cache.cached_results import cached_artifact, keep
-        from mirage_py.runtime.launch.launch import PlanRunner
-        from mirage_py.runtime.store.artifact import OriginalProgram
-        from mirage_py.runtime.tune.baselines import baselines
-
-        against = baselines(program, fallback, effort=request.effort, modes=modes)
-        asked = with_writes(replace(request, baselines=against), fallback)
-        question = question_of(program, asked)
-        with_cache = cache and not Settings.from_env().no_cache
-        known = cached_artifact(question) if with_cache else None
-        if known is not None:
-            plan, report = known.plan, known.report
-        else:
-            result = run(program, asked)
-            plan, report = result.plan, result.document()
-            if with_cache:
-                keep(question, result)
-        return PlanRunner(plan) if plan is not None else OriginalProgram(against, report)
-
-    return prepare

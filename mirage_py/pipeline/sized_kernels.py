@@ -13,7 +13,8 @@ from typing import Any
 
 from mirage_py.cache.cached_results import Question, is_late, trusted_entry
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.pipeline import question_of, run, with_writes
+from mirage_py.pipeline.cached_pipeline import question_of, with_writes
+from mirage_py.pipeline.pipeline import run
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Request
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Result

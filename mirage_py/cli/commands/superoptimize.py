@@ -165,6 +165,7 @@ def superoptimize(
         from mirage_py.cache.cached_results import cached_result, keep
         from mirage_py.cli.input.search_limits import read_limits
         from mirage_py.pipeline import pipeline
+        from mirage_py.pipeline.cached_pipeline import question_of
         from mirage_py.pipeline.farmed import measured_there, optimise_there
         from mirage_py.pipeline.trace.trace import Trace
         from mirage_py.settings import Settings
@@ -187,7 +188,7 @@ def superoptimize(
         )
         with_cache = not (no_cache or Settings.from_env().no_cache)
         there = measured_there(source.program, request)
-        question = there or pipeline.question_of(source.program, request)
+        question = there or question_of(source.program, request)
         # A known result has no stages to look at.
         result = cached_result(question) if with_cache and trace_stages is None else None
         if result is not None:

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mirage_py.dynamo.networks.convolution_op import convolution_operator
 from mirage_py.dynamo.networks.pools import pools
-from mirage_py.runtime.launch.fused_convolution import packed_weight
+from mirage_py.runtime.launch.convolutions.weights import weight_form
 from mirage_py.search.networks.convolutions.window_tiles import is_over_windows
 from mirage_py.ugraph.ir.convolution import ConvolutionPlan, FusedConvolution, plan_text
 
@@ -89,7 +89,7 @@ def with_kernels(
         with module.graph.inserting_before(match.last):
             weight = bias = None
             if match.weight is not None:
-                packed = packed_weight(match.spec, chosen, match.weight)
+                packed = weight_form(match.spec, chosen).packed(match.weight)
                 weight = held(module, f"packed_weight{count}", packed)
             if match.bias is not None:
                 bias = held(module, f"kernel_bias{count}", match.bias)

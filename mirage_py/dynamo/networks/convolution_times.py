@@ -30,14 +30,13 @@ from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_pool import CompilePool
+from mirage_py.runtime.launch.convolutions.block_counters import make_counters
+from mirage_py.runtime.launch.convolutions.weights import memory_format, weight_form
 from mirage_py.runtime.launch.fused_convolution import (
     convolved,
     epilogue_source,
     fused_convolution_runner,
     kernel_source,
-    make_counters,
-    memory_format,
-    packed_weight,
 )
 from mirage_py.runtime.store.cache import toolchain
 from mirage_py.runtime.timing.timing import time_interleaved
@@ -323,7 +322,7 @@ class _Operands:
 
     def packed(self, plan: ConvolutionPlan) -> torch.Tensor | None:
         """The weight as a plan reads it; a pool has none."""
-        return None if self.weight is None else packed_weight(self.spec, plan, self.weight)
+        return None if self.weight is None else weight_form(self.spec, plan).packed(self.weight)
 
     def convolved(self) -> torch.Tensor:
         """The convolution alone, by the library."""

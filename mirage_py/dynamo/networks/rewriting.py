@@ -27,7 +27,7 @@ from mirage_py.frontend.networks.aten_import import ImportedNetwork, imported_ne
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.pipeline.networks.network_evidence import NetworkEvidence, check_parts
 from mirage_py.pipeline.networks.network_report import report_lines
-from mirage_py.runtime.launch.fused_convolution import make_counters
+from mirage_py.runtime.launch.convolutions.block_counters import make_counters
 from mirage_py.search.networks.optimize_network import NetworkResult, optimize_network
 from mirage_py.search.networks.proved_rules import by_rules
 from mirage_py.search.networks.saturate import Limits

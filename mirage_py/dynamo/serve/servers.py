@@ -36,6 +36,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.cache.cached_results import cached_artifact, cached_link, keep
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
+        from mirage_py.pipeline.cached_pipeline import question_of
         from mirage_py.pipeline.sized_kernels import sized_result
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.runtime.launch.placed_runner import placed_runner
@@ -43,7 +44,7 @@ def optimizing(options: BackendOptions) -> RegionServer:
         from mirage_py.settings import Settings
 
         request = replace(options.request, streaming=options.chain != "off")
-        question = pipeline.question_of(region.program, request)
+        question = question_of(region.program, request)
         with_cache = options.cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache and not region.dims else None
         streaming = None

@@ -1,11 +1,7 @@
-"""Fused convolutions on the GPU: the weight packed for them, their memory, their launch.
+"""Fused convolutions on the GPU: their memory and their launch, and what they compute, by torch.
 
-Where the library's kernel is faster, what stands around is in it, or in one elementwise kernel.
-
-Counters of blocks that share a tile are zero before and after a launch; ``make_counters`` makes
-them, once, and where nobody did each launch makes zeros. Launches on one stream take
-turns with theirs; a launch that is captured has counters of its own, as graphs that were captured
-on one stream may run side by side.
+Where the library's kernel is faster, the operators around it are in it, or in one elementwise
+kernel.
 """
 
 from __future__ import annotations
@@ -20,12 +16,16 @@ from mirage_py.codegen.triton.convolution_epilogue import EPILOGUE, EPILOGUE_WAR
 from mirage_py.codegen.triton.convolution_epilogue import blocks as epilogue_blocks
 from mirage_py.codegen.triton.convolution_epilogue import pointer_types as epilogue_pointer_types
 from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution, pointer_types
-from mirage_py.codegen.triton.separable_convolution import pointwise_offset
 from mirage_py.runtime.compile.compile import POINTER_ALIGNMENT_BYTES, KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
+from mirage_py.runtime.launch.convolutions.block_counters import block_counters
+from mirage_py.runtime.launch.convolutions.weights import (
+    memory_format,
+    separable_parts,
+    weight_form,
+)
 from mirage_py.runtime.launch.launch_triton import source_launcher
 from mirage_py.runtime.launch.window_convolution import window_launcher, window_source
-from mirage_py.ugraph.building.window_convolutions import weight_shape
 from mirage_py.ugraph.ir.convolution import (
     ConvolutionPlan,
     ConvolutionTiles,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 # (image, packed weight, bias, residual, memory of the result or None) -> result
 Runner = Callable[..., "torch.Tensor"]
-# Counters of all captured launches of a process, on each GPU.
-_COUNTERS = 1 << 20
 
 
 def kernel_source(
@@ -56,54 +54,6 @@ def _source(spec: FusedConvolution, tiles: ConvolutionTiles) -> KernelSource:
     return KernelSource(NAME, text, types, tiles.num_warps, tiles.is_early)
 
 
-def packed_weight(
-    spec: FusedConvolution, tiles: ConvolutionPlan, weight: torch.Tensor
-) -> torch.Tensor:
-    """A weight [results, channels of a group, *window] as the kernel reads it: zeros where a
-    result of a pack does not read a channel of the pack. The library reads channels last.
-    """
-    if isinstance(tiles, LibraryConvolution):
-        return weight.contiguous(memory_format=memory_format(spec))
-    if spec.is_separable:
-        deep, point = _parts(spec, weight)
-        packed = weight.new_zeros(pointwise_offset(spec) + point.numel())
-        packed[: deep.numel()] = deep.reshape(spec.inputs, spec.taps).t().reshape(-1)
-        packed[pointwise_offset(spec) :] = point.reshape(spec.results, spec.inputs).t().reshape(-1)
-        return packed
-    if isinstance(tiles, WindowTiles):
-        rows = weight.reshape(spec.results, spec.taps)
-        return (rows if spec.is_planar else rows.t()).reshape(weight_shape(spec)).contiguous()
-    packs, pack = tiles.packs(spec), tiles.pack
-    outside, inside = spec.results // spec.groups, spec.inputs // spec.groups
-    wide = weight.new_zeros(packs, pack, outside, pack, inside, spec.taps)
-    each = weight.reshape(packs, pack, outside, inside, spec.taps)
-    for n in range(pack):
-        wide[:, n, :, n] = each[:, n]
-    whole = wide.reshape(packs, pack * outside, pack * inside, spec.taps)
-    return whole.permute(0, 3, 2, 1).reshape(tiles.packed_shape(spec)).contiguous()
-
-
-def dense_weight(
-    spec: FusedConvolution, tiles: ConvolutionPlan, packed: torch.Tensor
-) -> torch.Tensor:
-    """The weight of a convolution of so many groups as there are packs."""
-    import torch
-
-    if isinstance(tiles, LibraryConvolution):
-        return packed
-    if spec.is_separable:
-        deep = packed[: spec.taps * spec.inputs].reshape(spec.taps, spec.inputs).t()
-        point = packed[pointwise_offset(spec) :].reshape(spec.inputs, spec.results).t()
-        return torch.cat([deep.reshape(-1), point.reshape(-1)])
-    if isinstance(tiles, WindowTiles):
-        rows = packed if spec.is_planar else packed.reshape(spec.taps, spec.results).t()
-        return rows.reshape(spec.results, 1, *spec.window)
-    packs = tiles.packs(spec)
-    inside, outside = tiles.channels(spec)
-    apart = packed.reshape(packs, spec.taps, inside, outside).permute(0, 3, 2, 1)
-    return apart.reshape(packs * outside, inside, *spec.window)
-
-
 def reference(
     spec: FusedConvolution,
     tiles: ConvolutionPlan,
@@ -116,11 +66,9 @@ def reference(
     kind, result = x.dtype, x.float()
     if spec.relu_before:
         result = result.relu()
-    weight = None if packed is None else dense_weight(spec, tiles, packed).float()
-    groups = spec.groups
-    if isinstance(tiles, ConvolutionTiles) and not spec.is_separable:
-        groups = tiles.packs(spec)
-    result = convolved(spec, result, weight, groups, between=kind)
+    form = weight_form(spec, tiles)
+    weight = None if packed is None else form.dense(packed).float()
+    result = convolved(spec, result, weight, form.groups, between=kind)
     if bias is not None:
         result = result + bias.float().reshape(-1, *(1,) * len(spec.space))
     if residual is not None:
@@ -158,29 +106,10 @@ def convolved(
     convolution = functional.conv3d if spec.has_frames else functional.conv2d
     if spec.is_separable:
         assert weight is not None
-        deep, point = _parts(spec, weight)
+        deep, point = separable_parts(spec, weight)
         found = convolution(x, deep, None, *spec.sliding, groups)
         return cast("torch.Tensor", convolution(found.to(between or x.dtype).to(x.dtype), point))
     return cast("torch.Tensor", convolution(x, weight, None, *spec.sliding, groups))
-
-
-def _parts(spec: FusedConvolution, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weights of a separable convolution."""
-    first = spec.inputs * spec.taps
-    deep, point = weight[:first], weight[first:]
-    return (
-        deep.reshape(spec.inputs, 1, *spec.window),
-        point.reshape(spec.results, spec.inputs, *(1,) * len(spec.window)),
-    )
-
-
-def memory_format(spec: FusedConvolution) -> torch.memory_format:
-    """The memory format of its images."""
-    import torch
-
-    if spec.is_planar:
-        return torch.contiguous_format
-    return torch.channels_last_3d if spec.has_frames else torch.channels_last
 
 
 def new_result(spec: FusedConvolution, x: torch.Tensor) -> torch.Tensor:
@@ -227,7 +156,7 @@ def fused_convolution_runner(spec: FusedConvolution, tiles: ConvolutionPlan, ind
         stream = torch.cuda.current_stream(x.device).cuda_stream
         if tiles.splits > 1:
             held.append(torch.empty(sums, dtype=torch.float32, device=x.device))
-            held.append(_counters(index, shared, stream))
+            held.append(block_counters(index, shared, stream))
             pointers += [t.data_ptr() for t in held[-2:]]
         launch(blocks, stream, pointers)
         return result
@@ -370,52 +299,3 @@ def laid_out(
         whole = room if is_planar else room.movedim(-1, 1)
         x = whole[:, offset : offset + channels].copy_(x)
     return x, x.data_ptr() - before
-
-
-class _Counters:
-    """Zeros on a GPU, of which each captured launch takes some for good."""
-
-    def __init__(self, index: int) -> None:
-        import torch
-
-        self.all = torch.zeros(_COUNTERS, dtype=torch.int32, device=f"cuda:{index}")
-        torch.cuda.synchronize(index)  # every stream may use them from now on
-        self.taken = 0
-        self.of_streams: dict[tuple[int, int], torch.Tensor] = {}
-
-    def take(self, count: int) -> torch.Tensor:
-        """So many that nobody has; made on the spot where there are no more."""
-        import torch
-
-        if self.taken + count > _COUNTERS:
-            return torch.zeros(count, dtype=torch.int32, device=self.all.device)
-        found = self.all[self.taken : self.taken + count]
-        self.taken += -(-count // POINTER_ALIGNMENT_BYTES) * POINTER_ALIGNMENT_BYTES
-        return found
-
-
-_COUNTERS_OF: dict[int, _Counters] = {}
-
-
-def make_counters(index: int) -> None:
-    """Make the counters of a GPU, so that launches need not make zeros each. To be called where
-    memory may be held for good: not while a graph is captured, or warmed up in a pool.
-    """
-    if index not in _COUNTERS_OF:
-        _COUNTERS_OF[index] = _Counters(index)
-
-
-def _counters(index: int, count: int, stream: int) -> torch.Tensor:
-    import torch
-
-    counters = _COUNTERS_OF.get(index)
-    if counters is None:
-        # Whoever launches may do so in a memory pool of its own, as before it captures: what is
-        # made here is gone after the launch.
-        return torch.zeros(count, dtype=torch.int32, device=f"cuda:{index}")
-    if torch.cuda.is_current_stream_capturing():
-        return counters.take(count)
-    key = stream, count
-    if key not in counters.of_streams:
-        counters.of_streams[key] = counters.take(count)
-    return counters.of_streams[key]

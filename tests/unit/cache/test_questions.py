@@ -9,7 +9,8 @@ import pytest
 from mirage_py.cache import cached_results
 from mirage_py.cache.cached_results import Question, cached_link, cached_result, keep
 from mirage_py.frontend.spec.parse import parse
-from mirage_py.pipeline.pipeline import optimize, question_of
+from mirage_py.pipeline.cached_pipeline import question_of
+from mirage_py.pipeline.pipeline import optimize
 from mirage_py.pipeline.selection.request import Request
 
 PROGRAM = parse("B = 48, N = 96\nX[B, N] : f16\nY[b, n] = X[b, n] / sum[n](X[b, n]^2)")

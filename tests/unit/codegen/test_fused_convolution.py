@@ -101,6 +101,7 @@ from mirage_py.codegen.triton.fused_convolution import *
 from mirage_py.ugraph.ir.convolution import *
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.cpu import interpreter_service
+from mirage_py.runtime.launch.convolutions.weights import *
 from mirage_py.runtime.launch.fused_convolution import *
 interpreter_service._mend_loop_bounds()
 torch.manual_seed(0)
@@ -126,7 +127,7 @@ for text in sys.argv[1:]:
         want = convolution(want, point)
     else:
         want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
-    given = [held, packed_weight(spec, tiles, w)]
+    given = [held, weight_form(spec, tiles).packed(w)]
     if spec.has_bias:
         given.append(drawn(spec.results))
         want = want + given[-1].double().reshape(-1, *(1,) * len(spec.space))

@@ -14,7 +14,8 @@ import mirage_py
 from mirage_py.errors import MirageWarning, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
-from mirage_py.pipeline.pipeline import Request, question_of
+from mirage_py.pipeline.cached_pipeline import question_of
+from mirage_py.pipeline.pipeline import Request
 from mirage_py.reasons import Server
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.store.artifact import OriginalProgram

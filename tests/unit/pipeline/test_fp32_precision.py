@@ -18,7 +18,8 @@ from mirage_py.formatting.evidence_format import format_roofline
 from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch.guards.call_key import ambient
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.pipeline.pipeline import normalise, partition_of, question_of
+from mirage_py.pipeline.cached_pipeline import question_of
+from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.search.model.baseline_model import fused_model_us

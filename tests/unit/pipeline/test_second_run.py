@@ -13,7 +13,7 @@ import pytest
 import torch
 from plans import two_kernel_plan
 
-from mirage_py.pipeline import pipeline
+from mirage_py.pipeline import cached_pipeline, pipeline
 from mirage_py.reasons import Code, Served, Server, reason
 from mirage_py.runtime.store.artifact import OriginalProgram
 from mirage_py.ugraph.text.json_form import dump_text
@@ -22,7 +22,7 @@ PLAN = two_kernel_plan()
 # No stage may run: each of their entrances raises.
 SECOND = """
 import sys
-from mirage_py.pipeline import pipeline
+from mirage_py.pipeline import cached_pipeline, pipeline
 from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.timing import timing
 from mirage_py.runtime.tune import tuner
@@ -37,7 +37,7 @@ for module, name in (
 ):
     assert callable(getattr(module, name))
     setattr(module, name, never)
-prepare = pipeline.optimizer_for(pipeline.Request("h200"))
+prepare = cached_pipeline.optimizer_for(pipeline.Request("h200"))
 runner = prepare(load_text(sys.stdin.read(), "program"), [], never)
 print(dump_text(runner.plan))
 """
@@ -60,7 +60,7 @@ def test_where_nothing_is_faster_it_says_why_now_and_from_the_cache(
     served = Served(Server.EAGER, reason(Code.NONE_FITS, "h200"))
     found = SimpleNamespace(plan=None, link=None, document=lambda: {"served": served.document()})
     monkeypatch.setattr(pipeline, "run", lambda *_, **__: found)
-    prepare = pipeline.optimizer_for(pipeline.Request("h200"))
+    prepare = cached_pipeline.optimizer_for(pipeline.Request("h200"))
     for _ in range(2):
         kernel = prepare(PLAN.ugraph.program, [], lambda x: x)
         assert isinstance(kernel, OriginalProgram)
@@ -89,7 +89,7 @@ def test_torch_compile_serves_now_and_from_the_cache(
         return SimpleNamespace(plan=None, link=None, document=lambda: report)
 
     monkeypatch.setattr(pipeline, "run", run)
-    prepare = pipeline.optimizer_for(pipeline.Request("h200", effort="full"))
+    prepare = cached_pipeline.optimizer_for(pipeline.Request("h200", effort="full"))
     options = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
     for starts in (1, 2):  # what was timed serves; a later process compiles it again
         kernel = prepare(PLAN.ugraph.program, [], lambda x: x)
@@ -105,7 +105,7 @@ def test_the_second_process_searches_compiles_and_times_nothing(
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(pipeline, "run", lambda *_, **__: Found())
     program = PLAN.ugraph.program
-    first = pipeline.optimizer_for(pipeline.Request("h200"))(program, [], print)
+    first = cached_pipeline.optimizer_for(pipeline.Request("h200"))(program, [], print)
     run = subprocess.run(
         [sys.executable, "-c", SECOND],
         input=dump_text(program),

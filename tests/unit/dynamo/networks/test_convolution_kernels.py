@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from mirage_py.dynamo.networks.convolution_kernels import Match, matches, with_kernels
 from mirage_py.dynamo.networks.convolution_times import Timed, library_ways
 from mirage_py.runtime.launch import fused_convolution
+from mirage_py.runtime.launch.convolutions.weights import weight_form
 from mirage_py.search.networks.convolutions.tiles import ranked_tiles
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.convolution import (
@@ -218,7 +219,7 @@ def test_a_convolution_of_single_places_is_a_product_of_the_library(
     residual = torch.randn(2, 5, 6, 24).movedim(-1, 1) if has_residual else None
     is_after = has_residual or (relu_after and not has_bias)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: SimpleNamespace(cuda_stream=0))
-    got = run(x, fused_convolution.packed_weight(spec, plan, weight), bias, residual)
+    got = run(x, weight_form(spec, plan).packed(weight), bias, residual)
     assert len(launched) == is_after
     want = torch.nn.functional.conv2d(x, weight, None if is_after else bias)
     want = want.relu() if relu_after and not is_after else want

@@ -19,8 +19,9 @@ from benchmarks.farm.farm import Farm, Job, Outcome, farm_gpus
 from mirage_py.cache.cached_results import cached_result, keep
 from mirage_py.errors import InputError
 from mirage_py.pipeline import pipeline
+from mirage_py.pipeline.cached_pipeline import question_of
 from mirage_py.pipeline.farmed import NOTE, measured_there, optimise_there
-from mirage_py.pipeline.pipeline import Request, question_of, run
+from mirage_py.pipeline.pipeline import Request, run
 from mirage_py.pipeline.pools import verify_pool
 from mirage_py.result import Result
 from mirage_py.runtime.base.emission import emit_kernels

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mirage_py.runtime.launch import fused_convolution as launch  # noqa: E402
+from mirage_py.runtime.launch.convolutions import block_counters as launch  # noqa: E402
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_launch_makes_zeros_of_its_own_where_nobody_made_counters(
 ) -> None:
     """In a pool of CUDA graphs memory that is held after a launch is an error."""
     for capturing["is"] in (False, True):
-        found = launch._counters(0, 5, 7)
+        found = launch.block_counters(0, 5, 7)
         assert found.shape == (5,)
         assert launch._COUNTERS_OF == {}
 
@@ -44,8 +44,8 @@ def test_launches_of_a_stream_share_counters_and_captures_do_not(
     made = launch._COUNTERS_OF[0]
     launch.make_counters(0)
     assert launch._COUNTERS_OF[0] is made
-    one, again, other = (launch._counters(0, 5, stream) for stream in (7, 7, 8))
+    one, again, other = (launch.block_counters(0, 5, stream) for stream in (7, 7, 8))
     assert one.data_ptr() == again.data_ptr()
     capturing["is"] = True
-    captured = [launch._counters(0, 5, 7) for _ in range(2)]
+    captured = [launch.block_counters(0, 5, 7) for _ in range(2)]
     assert len({*_places(one, other, *captured)}) == 4

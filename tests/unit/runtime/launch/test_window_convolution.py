@@ -15,11 +15,10 @@ from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.runtime.launch.convolutions.weights import memory_format, weight_form
 from mirage_py.runtime.launch.fused_convolution import (
     kernel_source,
     laid_out,
-    memory_format,
-    packed_weight,
     reference,
 )
 from mirage_py.search.networks.convolutions.window_tiles import is_over_windows, window_tiles
@@ -106,7 +105,7 @@ def test_each_result_is_that_of_float64(name: str) -> None:
         want = getattr(functional, f"conv{rank}d")(
             want, w.double(), None, *spec.sliding, spec.groups
         )
-        arrays["w"] = packed = packed_weight(spec, found[0], w)
+        arrays["w"] = packed = weight_form(spec, found[0]).packed(w)
     bias = residual = None
     if spec.has_bias:
         arrays["bias"] = bias = _drawn(spec.results).to(x.dtype)
