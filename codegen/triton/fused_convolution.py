@@ -115,7 +115,7 @@ def _emit_places(w: CodeWriter, spec: FusedConvolution, tiles: ConvolutionTiles)
     w.line(f"row_is_in = rows < {spec.places}")
     inside, outside = tiles.channels(spec)
     w.line(f"column_is_in = columns < {outside}")
-    if spec.is_plain_product:
+    if spec.is_plain_product and not spec.is_separable:
         w.line(f"start = rows * {spec.apart} + pack * {inside} + {spec.offset}")
         return
     high, wide = spec.out_height, spec.out_width

@@ -308,7 +308,7 @@ def _around(
     """A convolution or pool, whose result is ``node``, with what stands around it."""
     y = node.meta["val"]
     is_planar = is_over_windows(bare) and not y.is_contiguous(memory_format=_FORMATS[y.dim()])
-    if not y.is_contiguous(memory_format=_format(y, is_planar=is_planar)):
+    if not y.numel() or not y.is_contiguous(memory_format=_format(y, is_planar=is_planar)):
         return None
     residual: Node | None = None
     last, relu_after = node, False
@@ -388,19 +388,22 @@ def _lies(image: torch.Tensor, *, is_planar: bool) -> tuple[int, int] | None:
     """
     if image.is_contiguous(memory_format=_format(image, is_planar=is_planar)):
         return 0, 0
-    space = image.shape[2:]
+    space, own = image.shape[2:], image.shape[1]
     size = prod(space)
     if is_planar:
         channels, rest = divmod(int(image.stride(0)), size)
         inner = [prod(space[n + 1 :]) for n in range(len(space))]
+        if channels < own or rest or image.stride() != (channels * size, size, *inner):
+            return None
         offset, behind = divmod(int(image.storage_offset() % image.stride(0)), size)
-        lies = image.stride() == (channels * size, size, *inner) and not rest and not behind
-        return (channels, offset) if lies else None
-    apart = image.stride(-1) if space[-1] > 1 else image.stride(-2)
+        return (channels, offset) if offset + own <= channels and not behind else None
+    apart = int(image.stride(-1) if space[-1] > 1 else image.stride(-2))
     inner = [prod(space[n + 1 :]) * apart for n in range(len(space))]
-    if image.stride() != (size * apart, 1, *inner):
+    # What is expanded has its places nowhere apart.
+    if apart < own or image.stride() != (size * apart, 1, *inner):
         return None
-    return int(apart), int(image.storage_offset() % apart)
+    offset = int(image.storage_offset() % apart)
+    return (apart, offset) if offset + own <= apart else None
 
 
 def _by_axis(values: Any, axes: int) -> tuple[int, ...]:

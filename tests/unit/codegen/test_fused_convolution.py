@@ -63,6 +63,10 @@ CASES = {
                          is_separable=True),
         ConvolutionTiles(16, 16, 32, pack=17),
     ),
+    "separable, one by one": (
+        FusedConvolution(1, 5, 4, 3, 8, (1, 1), groups=5, dtype="f16", is_separable=True),
+        ConvolutionTiles(16, 16, 16, pack=5),
+    ),
     # Frames: whole taps and parts of them, splits, a slice of channels, a pointwise one.
     "frames": (
         FusedConvolution.of((2, 16, 3, 4, 5), (16, 16, 3, 3, 3), ((1, 2, 1), (1, 1, 1), (1, 1, 1)),

@@ -80,6 +80,34 @@ def test_slices_are_read_where_they_are(last: bool) -> None:
     assert (spec.pitch, spec.offset, spec.residual_pitch, spec.residual_offset) == (15, 4, 15, 4)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.max_pool2d(x[:1].expand(3, -1, -1, -1), 3, 1, 1),
+        lambda x: F.max_pool2d(x[:, :, :1, :1].expand(-1, -1, 5, 5), 3, 1, 1),
+        lambda x: F.conv2d(x[:1, :, :1, :1].expand(2, -1, 5, 5), _DEEP, groups=11),
+        lambda x: F.max_pool2d(torch.as_strided(x, (2, 4, 6, 6), (396, 1, 66, 11), 9), 3),
+        lambda x: F.max_pool2d(torch.as_strided(x, (2, 4, 6, 6), (396, 36, 6, 1), 324), 3),
+        lambda x: F.max_pool2d(x[:0], 3, 1, 1),
+    ],
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_places_that_are_no_slice_or_none_are_left(function: Function, last: bool) -> None:
+    """Expanded images, channels that run into the next place's, and no places at all."""
+    module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
+        _drawn(3, 11, 6, 6, last=last)
+    )
+    assert not matches(module, {})
+
+
+def test_an_expanded_term_is_added() -> None:
+    """It is copied as it is read."""
+    found, _ = _kernels(
+        lambda x: F.avg_pool2d(x, 3, 1, 1) + x[:1].expand(2, -1, -1, -1), _drawn(2, 11, 5, 6)
+    )
+    assert [m.spec.has_residual for m in found] == [True]
+
+
 def test_a_sum_of_a_convolution_and_a_pool_is_the_convolution_s() -> None:
     weight = _drawn(11, 11, 1, 1)
 
