@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.codes import CodeOrder, codes_of
-from mirage_py.codegen.cuda.layout.code_operands import code_load, outside_pieces, permuted
+from mirage_py.codegen.cuda.layout.code_operands import (
+    as_read,
+    code_load,
+    outside_pieces,
+    permuted,
+)
 from mirage_py.codegen.cuda.layout.fragments import (
     BYTE,
     FMA,
@@ -160,12 +165,34 @@ def _with_excess(facts: BlockAnalysis, number: int, plan: MmaPartition) -> MmaPa
     is_sum = state is not None and facts.block.nodes[state].op == "accum_sum"
     if codes is None or not is_sum or readers not in ([number], [state]):
         return plan
+    if _is_read_on_the_way(facts, codes.load, operand):
+        return plan
+    wanted = plan.fragments.left if is_left else plan.fragments.right
+    if codes.order(as_read(wanted, plan.fragments.shape.inner).registers) is None:
+        return plan
     # Threads have the rows of their codes in sums, too, and other columns.
     if codes.factor >= 0 and not (is_left and _is_of_groups(facts, codes.factor, plan.fragments)):
         return plan
     has_excess = codes.kind == "u4" and facts.dtypes[operand] == BF16
     excess = codes.excess if has_excess else 0.0
     return replace(plan, codes_left=is_left, excess=excess, factor=codes.factor)
+
+
+def _is_read_on_the_way(facts: BlockAnalysis, load: int, operand: int) -> bool:
+    """Whether anything but an operand needs what is made of codes on the way to it."""
+    nodes = facts.block.nodes
+    made, on_the_way = {load}, {operand}
+    for n in range(load + 1, operand + 1):
+        if any(a in made for a in nodes[n].args):
+            made.add(n)
+    for n in range(operand, load, -1):
+        if n in on_the_way:
+            on_the_way.update(a for a in nodes[n].args if a in made and a != load)
+    return any(
+        a in on_the_way and a != operand and n not in on_the_way
+        for n, node in enumerate(nodes)
+        for a in node.args
+    )
 
 
 def _is_of_groups(facts: BlockAnalysis, factor: int, found: Fragments) -> bool:

@@ -18,6 +18,7 @@ from mirage_py.ugraph.ir.index import const
 
 # Bytes of the narrowest asynchronous copy.
 _LEAST_COPY_BYTES = 4
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ def staged_tile(facts: BlockAnalysis, load: int) -> SharedTile:
 
 def vector_run(facts: BlockAnalysis, access: int, dim: str, limit: int) -> int:
     """Elements along a dimension that one access of a load or store can take: side by side,
-    aligned, and all of them in range or none. Of integers those of a byte are loaded so.
+    aligned, and all of them in range or none. Of integers those of a byte are loaded so, whole
+    words of them.
     """
     node = facts.block.nodes[access]
     tensor = facts.tensors[node.access.tensor]
@@ -150,7 +152,8 @@ def vector_run(facts: BlockAnalysis, access: int, dim: str, limit: int) -> int:
     if facts.tiling.has_tail(dim, facts.section(access)):
         while facts.program.sizes[dim] % run:
             run //= 2
-    return run
+    is_part_of_word = not tensor.dtype.is_float and run * tensor.dtype.bytes < _WORD_BYTES
+    return 1 if is_part_of_word else run
 
 
 def matrix_layout(tile: SharedTile, target: Layout) -> tuple[Layout, bool] | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from mirage_py.codegen.cuda.analysis.codes import CodeOrder, Codes, codes_of, is_power
 from mirage_py.codegen.cuda.exchange.partial_results import combined
 from mirage_py.codegen.cuda.layout.code_operands import as_stored
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.plan.promotion import Promotion
 from mirage_py.codegen.cuda.softmax.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
@@ -20,8 +21,12 @@ from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.codegen.cuda.writer.scalar_text import ScalarEmitter
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.dtypes import BF16, F32
 from mirage_py.ugraph.ir.node import REDUCING
+
+# Codes, their order, the bytes in registers, and what they are multiplied by there.
+_Coded = tuple[Codes, CodeOrder, Value, Value | None]
 
 
 class ThreadGraphs:
@@ -68,7 +73,7 @@ class ThreadGraphs:
         self._pairs = {n: t for n in self.text.arrays if (t := self._pair_product(n, group))}
         halves = [v for n, v in self.text.arrays.items() if v.is_packed and n not in self._pairs]
         are_packed = halves or self._pairs
-        if len(self.text.arrays) == 1 and halves and self._write_codes(*self.text.arrays):
+        if len(halves) == len(self.text.arrays) > 0 and self._write_codes(group):
             return made
         count = self.text.layout.register_count
         if are_packed:
@@ -114,23 +119,43 @@ class ThreadGraphs:
             self.text.register = "r"
             self._lines(promotion.group, {})
 
-    def _write_codes(self, number: int) -> bool:
-        """Halves that are codes of bytes in registers, four bytes at a time."""
+    def _write_codes(self, group: Sequence[int]) -> bool:
+        """A group that only makes halves that are codes of bytes in registers, four bytes at a
+        time.
+        """
+        if any(self._is_state(n) or self._reduces(n) for n in group):
+            return False
+        found = {n: self._codes(n) for n in self.text.arrays}
+        for number, coded in found.items():
+            if coded is None:
+                return False
+            self._write_code(self.text.arrays[number], coded, self._read_by(number))
+        return True
+
+    def _codes(self, number: int) -> _Coded | None:
+        """What the codes of a value are made of; None where they are none."""
         found, layout = codes_of(self.facts, number), self.text.layout
         order = None if found is None else found.order(layout.registers)
         if found is None or order is None:
-            return False
-        out, made = self.out, self.text.arrays[number]
-        mmas = out.layouts.mmas.values()
-        plan = next((m for m in mmas if number in map(self.facts.root, (m.left, m.right))), None)
+            return None
+        plan = self._read_by(number)
         is_left_out = plan is not None and 0 <= plan.factor == found.factor
-        factor = None if is_left_out else self._factor(found, made)
+        factor = None if is_left_out else self._factor(found, self.text.arrays[number])
         if found.factor >= 0 and factor is None and not is_left_out:
-            return False
+            return None
         stored = as_stored(self.facts, found.load, layout)
         held = self.need(found.load, stored)
         if not held.is_packed or held.layout != stored:
-            return False
+            return None
+        return found, order, held, factor
+
+    def _read_by(self, number: int) -> MmaPartition | None:
+        """The matmul that a value is an operand of."""
+        mmas = self.out.layouts.mmas.values()
+        return next((m for m in mmas if number in map(self.facts.root, (m.left, m.right))), None)
+
+    def _write_code(self, made: Value, coded: _Coded, plan: MmaPartition | None) -> None:
+        out, (found, order, held, factor) = self.out, coded
         has_excess = plan is not None and plan.excess > 0.0
         is_byte = order is CodeOrder.BYTE
         if has_excess:
@@ -147,9 +172,8 @@ class ThreadGraphs:
                 out.line(f"high_codes_first(&{place});")
             if factor is not None:
                 first = "0" if i == "0" else f"({i} << {found.word_bits})"
-                by = factor.read_by(layout, first)
+                by = factor.read_by(self.text.layout, first)
                 out.line(f"scale_{made.dtype.name}<{per_word}>(&{place}, {by});")
-        return True
 
     def _factor(self, codes: Codes, made: Value) -> Value | None:
         """What codes are multiplied by, in registers: a number for all of four bytes."""
@@ -266,6 +290,14 @@ class ThreadGraphs:
         dtype = facts.dtypes[number]
         is_read = any(self._reads(u, number) for u in range(len(facts.block.nodes)))
         value = self.text.arrays.get(number)
+        plan = None if value is None else self._read_by(number)
+        if plan is not None and (plan.excess or plan.factor >= 0):
+            raise ScheduleError(
+                f"%{number} is made of codes one by one",
+                where=facts.block.name,
+                why="sums take off what codes made four bytes at a time are too much",
+                repair="leave out the launch option codes",
+            )
         name = f"{self.out.names[number]}"
         if value is not None and value.is_packed:
             self.out.line(f"{name}_pair[j] = {text};")

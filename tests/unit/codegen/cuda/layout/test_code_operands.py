@@ -351,6 +351,102 @@ def test_the_high_code_of_a_byte_may_come_first(kind: str, form: str):
     assert_exact(plan)
 
 
+CODE = f"(where(c < 1, {LOW}, {HIGH}) - 8)"
+SEVERAL = {
+    "a gate": (
+        f"""
+        B = 16, J = 256, N = 64
+        X[B, 2 * J] : bf16, W[N, J], V[N, J] : u8
+        index c < 2
+        let gate[b, n] = sum[j, c](X[b, 2 * j + c] * {CODE.replace("W", "V")})
+        Y[b, n] : f32 = sum[j, c](X[b, 2 * j + c] * {CODE}) * gate[b, n]
+        """,
+        """
+          %10 = load V[n, j]
+          %11 = bit_and %10, %1 : [n, j]
+          %12 = shift_right %10, %2 : [n, j]
+          %13 = where %0, %11, %12 : [n, j, c]
+          %14 = sub %13, %3 : [n, j, c]
+          %15 = matmul[j, c] %4, %9 : [b, n]
+          %16 = accum_sum %15 : [b, n]
+          %17 = matmul[j, c] %4, %14 : [b, n]
+          %18 = accum_sum %17 : [b, n]
+          }
+          %19 = mul %16, %18 : [b, n]
+          store Y[b, n] = %19
+        """,
+    ),
+    "their sum": (
+        f"""
+        B = 16, J = 256, N = 64
+        X[B, 2 * J] : bf16, W[N, J] : u8
+        index c < 2
+        Y[b, n] : f32 = sum[j, c](X[b, 2 * j + c] * {CODE}) * sum[j, c]({CODE})
+        """,
+        """
+          %10 = sum[j, c] %9 : [n]
+          %11 = matmul[j, c] %4, %9 : [b, n]
+          %12 = accum_sum %11 : [b, n]
+          %13 = accum_sum %10 : [n]
+          }
+          %14 = mul %12, %13 : [b, n]
+          store Y[b, n] = %14
+        """,
+    ),
+}
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("axes", ["reversed", ""])
+@pytest.mark.parametrize("form", ["", "excess"])
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_codes_beside_others_of_an_iteration_are_what_they_stand_for(
+    kind: str, form: str, axes: str
+):
+    program, lines = SEVERAL[kind]
+    kernel = f"""
+        kernel codes {{
+          grid n by 32, b by 16
+          %0 = mask (c < 1)
+          %1 = const 15.0
+          %2 = const 4.0
+          %3 = const 8.0
+          loop j by 128 {{
+            %4 = load X[b, j * 2 + c]
+            %5 = load W[n, j]
+            %6 = bit_and %5, %1 : [n, j]
+            %7 = shift_right %5, %2 : [n, j]
+            %8 = where %0, %6, %7 : [n, j, c]
+            %9 = sub %8, %3 : [n, j, c]
+            {lines}
+        }}
+    """
+    plan = cuda_plan(program, kernel, 3, axes=axes, codes=form)
+    source = kernel_of(plan).source.split("__global__")[1]
+    assert source.count("u4_bf16(&") == (2 if kind == "a gate" else 0)
+    assert_exact(plan)
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+def test_one_code_of_each_byte_has_no_excess():
+    """Blocks have the low codes or the high ones, which no instruction puts side by side."""
+    program, kernel = LOOPS["nibbles"]
+    program = program.replace("Y[b, n] ", "Y[b, n, c] ").replace("sum[j, c]", "sum[j]")
+    for old, new in (
+        ("b by 16", "b by 16, c by 1"), ("[j, c]", "[j]"), ("[b, n]", "[b, n, c]")
+    ):  # fmt: skip
+        kernel = kernel.replace(old, new)
+    plan = cuda_plan(program, kernel, 3, axes="reversed", codes="excess")
+    assert "excess" not in kernel_of(plan).source
+    assert_exact(plan)
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+def test_two_bytes_side_by_side_are_both_loaded():
+    program, kernel = LOOPS["signed bytes"]
+    assert_exact(cuda_plan(program, kernel.replace("j by 128", "j by 16"), 3))
+
+
 def test_the_excess_is_taken_off_by_a_row_tile_of_its_number():
     program, kernel = LOOPS["nibbles"]
     source = kernel_of(cuda_plan(program, kernel, 3, axes="reversed", codes="excess")).source
