@@ -190,7 +190,8 @@ class GraphCompiler:
                 unparted.update(dict.fromkeys(large))
                 continue
             entries = self._entries(found.regions, graphs)
-            new = refusals(found, graphs, entries)
+            with _disable_current_modes(), no_python_dispatcher():
+                new = refusals(found, graphs, entries)
             if not new:
                 served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
                 return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))

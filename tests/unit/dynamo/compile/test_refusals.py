@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mirage_py.dynamo.compile import compiler
+from mirage_py.dynamo.regions.regions import cut
+
 Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]
 
@@ -56,3 +59,23 @@ def test_whole_numbers_that_would_wrap_around_are_left_outside(compiled: Compile
     torch.testing.assert_close(compiled(buckets)(IDS, TABLE), buckets(IDS, TABLE))
     assert [line for line in lines("left to") if ": region " in line] == []
     assert [line for line in lines("served by") if "embedding" in line] != []
+
+
+@pytest.mark.parametrize("tables", [2, 6])
+def test_all_that_a_region_refuses_is_left_outside_at_once(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch, tables: int
+):
+    def grid(ids: Tensor, table: Tensor) -> Tensor:
+        read = [table[(ids * (31 + n) + 7) % 64] * (n + 1.5) for n in range(tables)]
+        return torch.stack(read).sum(0).tanh()
+
+    cuts = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        cuts.append(options["refused"])
+        return cut(*args, **options)
+
+    monkeypatch.setattr(compiler, "cut", counted)
+    torch.testing.assert_close(compiled(grid)(IDS, TABLE), grid(IDS, TABLE))
+    # As written, and without what the regions refused, however much that is.
+    assert len(cuts) == 2
