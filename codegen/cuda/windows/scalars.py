@@ -12,6 +12,9 @@ from mirage_py.codegen.cuda.windows.linear import (
 )
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, DType
 
+# Operators whose values are numbers where their operands are small ones.
+_FINITE = ("abs", "add", "cast", "maximum", "minimum", "mul", "neg", "relu", "sub")
+
 Attr = float | Condition | Linear | str | None
 
 
@@ -82,9 +85,10 @@ class ScalarGraph:
             scalar = self.scalars[part]
             # What is 0 where the selection is: it selects for both.
             if scalar.op == "where" and self._is_zero(scalar.args[2]):
-                asked = self._condition(scalar.args[0])
-                if asked is not None and self._is_zero_outside(other, asked):
-                    return self.add(Scalar("mul", (scalar.args[1], other)))
+                asked, one = self._condition(scalar.args[0]), scalar.args[1]
+                is_zero = asked is not None and self._is_zero_outside(other, asked)
+                if asked is not None and is_zero and self._is_finite_outside(one, asked):
+                    return self.add(Scalar("mul", (one, other)))
         return self.add(Scalar("mul", (left, right)))
 
     def _condition(self, position: int) -> Condition | None:
@@ -98,3 +102,12 @@ class ScalarGraph:
     def _is_zero_outside(self, position: int, asked: Condition) -> bool:
         element = self.scalars[position].element
         return element is not None and all(part in element.guard for part in asked)
+
+    def _is_finite_outside(self, position: int, asked: Condition) -> bool:
+        """Whether a value is a number where a condition does not hold and loads are 0: a logarithm
+        is not, and 0 times it is NaN.
+        """
+        scalar = self.scalars[position]
+        if scalar.op in ("const", "load"):
+            return scalar.op == "const" or self._is_zero_outside(position, asked)
+        return scalar.op in _FINITE and all(self._is_finite_outside(a, asked) for a in scalar.args)

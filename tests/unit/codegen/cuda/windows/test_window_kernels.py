@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import mirage_py
 from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
-from mirage_py.codegen.cuda.windows.linear import Linear, at_least
-from mirage_py.codegen.cuda.windows.scalars import Element
+from mirage_py.codegen.cuda.windows.linear import Comparison, Condition, Linear, at_least
+from mirage_py.codegen.cuda.windows.scalars import Element, Scalar, ScalarGraph
 from mirage_py.codegen.cuda.windows.shares import window_dims
 from mirage_py.codegen.cuda.windows.vectors import vectors_of
 from mirage_py.pipeline.joined.direct_convolutions import direct_convolutions
@@ -232,3 +232,15 @@ def test_a_sum_over_rows_is_no_window():
     program = traced(lambda x: x.sum(-1), torch.empty(64, 32))
     block = block_of(program)
     assert window_dims(block, program.sizes, program.tensors) == ()
+
+
+@pytest.mark.parametrize(("op", "is_joined"), [("relu", True), ("log", False), ("rsqrt", False)])
+def test_a_selection_stays_where_its_value_is_no_number_outside(op: str, is_joined: bool):
+    """Loads are 0 there, and 0 times the logarithm of 0 is NaN."""
+    inside: Condition = (Comparison("ge", ((ix.dim("i"), 1),), 1),)
+    graph = ScalarGraph()
+    x, y = (graph.add(Scalar("load", element=Element(t, Linear(), inside))) for t in ("x", "y"))
+    value = graph.add(Scalar(op, (x,)))
+    chosen = graph.selected(graph.mask(inside), value, graph.const(0.0))
+    made = graph.scalars[graph.product(chosen, y)]
+    assert made.args == ((value, y) if is_joined else (chosen, y))
