@@ -31,6 +31,7 @@ from mirage_py.dynamo.regions.nodes import (
     is_copy,
     is_taken,
     sums_rows,
+    tensors_of,
 )
 from mirage_py.dynamo.regions.places import Place
 from mirage_py.reasons import Code, Reason
@@ -279,6 +280,9 @@ class _Run:
         has_products = self._rows is not None
         beside = has_products or self._writes
         if not floats or self._flow.pieces(self._start, end, beside=beside) != 1:
+            return False
+        # Of several results a kernel writes the first, if anything reads it.
+        if any(len(tensors_of(_result(e))) != 1 for e in outputs):
             return False
         # What is written whole and read in parts would be computed for both.
         if any(e.node in self._in_parts for e in outputs):

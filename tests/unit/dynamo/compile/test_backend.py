@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, MirageWarning
 from mirage_py.reasons import Code, reason
 
 Compiled = Callable[..., Any]
@@ -109,6 +110,21 @@ def test_sizes_inside_a_region_may_be_symbols(compiled: Compiled):
     for batch, rows in ((2, 5), (3, 5), (3, 11)):
         inputs = torch.randn(batch, rows, 32), torch.randn(8)
         torch.testing.assert_close(fast(*inputs), reshaped(*inputs))
+
+
+def test_places_alone_of_a_maximum_may_be_a_result(compiled: Compiled):
+    """Nothing reads the maximum: with open sizes the whole graph went to eager, with a warning."""
+
+    def nearest(x: torch.Tensor, codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        place = (-x).max(-1)[1]
+        return F.embedding(place, codes) * 2, place
+
+    fast = compiled(nearest, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MirageWarning)
+        for rows in (6, 7):
+            inputs = torch.randn(rows, 9), torch.randn(9, 16)
+            torch.testing.assert_close(fast(*inputs), nearest(*inputs))
 
 
 def test_graph_breaks_give_several_graphs(compiled: Compiled, lines: Lines):
