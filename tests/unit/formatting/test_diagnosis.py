@@ -26,7 +26,7 @@ from mirage_py.ugraph.ir.program import Program
 
 # Each line but the first needs the whole row of the one before it.
 FOUR_ROWS = """
-B = 64, D = 1048576
+B = 512, D = 1048576
 X[B, D] : f16
 let m[b] = mean[d](X[b, d])
 let v[b] = mean[d]((X[b, d] - m[b])^2)

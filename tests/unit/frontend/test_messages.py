@@ -121,7 +121,9 @@ def test_a_function_that_works_is_not_to_blame():
 
 
 def test_integer_results_that_may_overflow():
-    program = mirage_py.trace(matmul, HALF.int(), HALF.int().T)
+    program = mirage_py.parse(
+        "M = 2, N = 3\nX[M, N], Y[M, N] : i32\nZ[M, N] : i32\nZ[m, n] = X[m, n] * Y[m, n]"
+    )
     with pytest.raises(UnsupportedError) as caught:
         require_whole_numbers(program)
     assert "does not hold all values" in str(caught.value)
