@@ -246,15 +246,9 @@ def recomposed(expr: IndexExpr) -> IndexExpr:
     if expr.op != "add":
         return expr
     left, right = (recomposed(a) for a in expr.args)
-    if right.op == "mod":
-        number, base = right.args[0], right.value
-        if left == mul(floordiv(number, base), base):
-            return number
-        if left.op == "mul" and left.value == base and left.args[0].op == "mod":
-            inner = left.args[0]
-            if inner.args[0] == floordiv(number, base):
-                return mod(number, base * inner.value)
-    return add(left, right)
+    are_digits = left.op == "mul" and left.value == right.value
+    whole = joined(left.args[0], right) if are_digits else None
+    return add(left, right) if whole is None else whole
 
 
 def joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
