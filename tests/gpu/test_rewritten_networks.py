@@ -147,6 +147,8 @@ def test_kernels_over_windows_pass_their_check() -> None:
 def test_pools_and_depthwise_convolutions_in_cuda_graphs() -> None:
     from mirage_py.dynamo.networks.convolution_kernels import matches, with_kernels
     from mirage_py.dynamo.networks.optimized_module import held_tensors
+    from mirage_py.frontend.networks.aten_emit import emitted_network
+    from mirage_py.frontend.networks.aten_import import imported_network
     from mirage_py.search.networks.convolutions.window_tiles import window_tiles
     from mirage_py.targets import target
 
@@ -155,10 +157,12 @@ def test_pools_and_depthwise_convolutions_in_cuda_graphs() -> None:
     model = model.eval().cuda().bfloat16().to(memory_format=torch.channels_last)
     program = torch.export.export(model, (_image(0),)).run_decompositions({})
     constants = {n: t.detach() for n, t in held_tensors(program).items()}
-    places = matches(program.graph_module, constants)
+    network = imported_network(program.graph_module, constants)
+    emitted = emitted_network(network, network.graph, program.graph_module, constants)
+    places = matches(emitted, constants)
     tiles = {m.spec: window_tiles(m.spec, target("h200"), 1)[0] for m in places}
-    assert with_kernels(program.graph_module, places, tiles) == len(places) == 3
-    module = OptimizedModule(program, program.graph_module)
+    assert with_kernels(emitted, places, tiles) == len(places) == 3
+    module = OptimizedModule(program, emitted)
     compiled = torch.compile(module, mode="reduce-overhead")
     branches = captured_branches(module, [_image(1)])
     with torch.no_grad():

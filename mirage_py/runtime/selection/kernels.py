@@ -4,18 +4,18 @@ An element and its place are one integer, which no other element has: the elemen
 of the same order, then the place counted backwards, so that of equal elements the one in front is
 larger. Each pass takes the largest that is left. NaN is the largest, as torch has it, and the two
 zeros are equal.
+
+Parameters have no types: Triton's compiler evaluates annotations, and accepts only constexpr.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import triton
 import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _ordered(x: Any, HALF: tl.constexpr, LARGEST: tl.constexpr) -> Any:
+def _ordered(x, HALF: tl.constexpr, LARGEST: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN202
     if HALF:
         bits = x.to(tl.int16, bitcast=True).to(tl.int32)
         top = 0x7FFF
@@ -29,8 +29,8 @@ def _ordered(x: Any, HALF: tl.constexpr, LARGEST: tl.constexpr) -> Any:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def first_of_parts(
-    x_ptr: Any, value_ptr: Any, place_ptr: Any, n: Any, stride: Any, parts: Any, length: Any,
+def first_of_parts(  # type: ignore[no-untyped-def]
+    x_ptr, value_ptr, place_ptr, n, stride, parts, length,
     COUNT: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, HALF: tl.constexpr,
     LARGEST: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -62,8 +62,8 @@ def first_of_parts(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def first_of_all(
-    value_ptr: Any, place_ptr: Any, out_ptr: Any, index_ptr: Any, found_in_parts: Any,
+def first_of_all(  # type: ignore[no-untyped-def]
+    value_ptr, place_ptr, out_ptr, index_ptr, found_in_parts,
     COUNT: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, HALF: tl.constexpr,
     LARGEST: tl.constexpr,
 ) -> None:  # fmt: skip

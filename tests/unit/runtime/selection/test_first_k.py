@@ -9,11 +9,16 @@ import subprocess
 import sys
 from itertools import product
 
+import pytest
 import torch
+import triton
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 from mirage_py.runtime.selection import first_k as calls
+from mirage_py.runtime.selection import kernels
 from mirage_py.runtime.selection.operator import put_selections
 
 
@@ -21,6 +26,23 @@ def test_elements_in_order_and_their_places():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, __file__], env=environment, check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_kernels_compile(dtype):
+    """The interpreter runs what the compiler refuses."""
+    constants = {"COUNT": 3, "PADDED": 4, "BLOCK": 64, "HALF": dtype == "bf16", "LARGEST": True}
+    pointers = {"value_ptr": "*i32", "place_ptr": "*i32"}
+    parts = {
+        "x_ptr": f"*{dtype}",
+        **pointers,
+        **dict.fromkeys(("n", "stride", "parts", "length"), "i32"),
+    }
+    all_parts = {**pointers, "out_ptr": f"*{dtype}", "index_ptr": "*i64", "found_in_parts": "i32"}
+    for kernel, given in ((kernels.first_of_parts, parts), (kernels.first_of_all, all_parts)):
+        signature = {**given, **dict.fromkeys(constants, "constexpr")}
+        source = ASTSource(kernel, signature=signature, constexprs=constants)
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
 
 
 def test_calls_of_long_rows_on_a_gpu_are_replaced():
