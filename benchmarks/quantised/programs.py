@@ -70,11 +70,17 @@ class Tiles:
     backend: BackEnd = "cuda"
 
 
+_WORDS = (
+    Tiles(64, 256, 4, 4), Tiles(64, 128, 4, 3), Tiles(64, 64, 4, 6), Tiles(128, 128, 8, 5),
+    Tiles(128, 64, 4, 6),
+)  # fmt: skip
+# A chain overlaps best where the shared memory of two calls' blocks fits: 48 KB each.
 # Two or three stages are faster than more of the same size; four warps share out 256 positions and
 # two 128, and wait for no other.
 _BYTES = (
-    Tiles(64, 256, 4, 3), Tiles(64, 128, 2, 4), Tiles(128, 256, 4, 3), Tiles(64, 512, 8, 2),
-    Tiles(64, 256, 8, 3), Tiles(32, 512, 8, 3), Tiles(64, 256, 4, 4),
+    Tiles(64, 256, 4, 3), Tiles(64, 256, 4, 2), Tiles(64, 128, 4, 4), Tiles(64, 128, 4, 3),
+    Tiles(64, 128, 2, 4), Tiles(64, 128, 2, 3), Tiles(128, 256, 4, 3), Tiles(64, 512, 8, 2),
+    Tiles(64, 256, 8, 3), Tiles(64, 256, 4, 4),
 )  # fmt: skip
 _NIBBLES = (
     Tiles(64, 128, 2, 4),
@@ -90,17 +96,17 @@ _OF_GROUPS = (Tiles(64, 4, 4, 3), Tiles(64, 4, 4, 2), Tiles(64, 2, 2, 4))
 _FLOATS = (Tiles(64, 128, 4, 4), Tiles(64, 128, 4, 5), Tiles(32, 256, 4, 4))
 
 
-def _in_forms(tiles: tuple[Tiles, ...], *forms: CodeForm) -> tuple[Tiles, ...]:
-    """Tiles as they are, in these forms of codes, and the first two of each form in a chain."""
+def _in_forms(tiles: tuple[Tiles, ...], *forms: CodeForm, chained: int = 2) -> tuple[Tiles, ...]:
+    """Tiles as they are, in these forms of codes, and the first of each form in a chain."""
     alike = [[replace(t, form=form) for t in tiles] for form in (None, *forms)]
-    chained = [replace(t, chain=True) for of_form in alike for t in of_form[:2]]
-    return (*(t for of_form in alike for t in of_form), *chained)
+    in_chain = [replace(t, chain=True) for of_form in alike for t in of_form[:chained]]
+    return (*(t for of_form in alike for t in of_form), *in_chain)
 
 
 _BOTH = (CodeForm.PAIRS, CodeForm.EXCESS)
 TILES = {
-    "bf16": _in_forms((Tiles(64, 256, 4, 4), Tiles(128, 128, 8, 5), Tiles(128, 64, 4, 6))),
-    "int8": _in_forms(_BYTES),
+    "bf16": _in_forms(_WORDS, chained=5),
+    "int8": _in_forms(_BYTES, chained=6),
     "int4": _in_forms(_NIBBLES, *_BOTH),
     "int8_groups": _in_forms(_BYTES_OF_GROUPS, CodeForm.EXCESS),
     "int4_groups": _in_forms(_OF_GROUPS, *_BOTH),
