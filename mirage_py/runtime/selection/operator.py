@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.fx import GraphModule
 
 from mirage_py.runtime.selection.first_k import first_k, takes
 
+log = logging.getLogger("mirage_py.runtime")
 _SCHEMA = "first_k(Tensor x, int count, bool largest) -> (Tensor, Tensor)"
 
 
@@ -21,10 +23,23 @@ def first_k_operator() -> torch._ops.OpOverload:
     """The operator; registered at the first call."""
     library: Any = _library()
     library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl("first_k", lambda x, n, largest: first_k(x, n, largest=largest), "CUDA")
+    library.impl("first_k", selected, "CUDA")
     torch.library.register_fake("mirage_py::first_k", _describe, lib=library)
     operator: torch._ops.OpOverload = torch.ops.mirage_py.first_k.default
     return operator
+
+
+def selected(x: torch.Tensor, count: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first elements and their places by our kernels, or by ``torch.topk`` where these do not
+    compile or run.
+    """
+    try:
+        return first_k(x, count, largest=largest)
+    except Exception:
+        # Another Triton or another GPU may refuse them: that costs time, not the call.
+        log.warning("topk: kernels for long rows do not run here; torch.topk does", exc_info=True)
+        values, places = torch.topk(x, count, -1, largest)
+        return values, places
 
 
 def put_selections(module: GraphModule) -> int:

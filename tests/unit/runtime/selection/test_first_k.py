@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,9 +17,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.compiler.errors import CompilationError
 
 from mirage_py.runtime.selection import first_k as calls
-from mirage_py.runtime.selection import kernels
+from mirage_py.runtime.selection import kernels, operator
 from mirage_py.runtime.selection.operator import put_selections
 
 
@@ -57,6 +59,14 @@ def test_calls_of_long_rows_on_a_gpu_are_replaced():
     assert replaced((2, 50000), 10) == replaced((2, 50000), 10, 1, False) == 1
     assert replaced((2, 50000), 10, 0) == replaced((2, 64), 10) == replaced((2, 50000), 100) == 0
     assert replaced((2, 50000), 10, device="cpu") == 0
+
+
+def test_kernels_that_do_not_run_leave_it_to_torch(monkeypatch):
+    monkeypatch.setattr(operator, "first_k", Mock(side_effect=CompilationError(None, None, None)))
+    x = torch.randn(2, 5000)
+    values, places = operator.selected(x, 3, True)
+    torch.testing.assert_close(values, torch.topk(x, 3)[0], rtol=0, atol=0)
+    torch.testing.assert_close(x.gather(-1, places), values, rtol=0, atol=0)
 
 
 def _check(dtype, largest):
