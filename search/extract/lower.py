@@ -31,10 +31,10 @@ def lower(
     tensors of earlier kernels are read.
     """
     lowering = _Lowering(program, derivation, arrangement, stores, renamed or {})
-    return lowering.run(_identifier(name or program.name))
+    return lowering.run(kernel_name(name or program.name))
 
 
-def _identifier(name: str) -> str:
+def kernel_name(name: str) -> str:
     """A program is named after a file or a function, which may be called 2layers or lambda."""
     plain = re.sub(r"\W", "_", name)
     return plain if plain.isidentifier() and not iskeyword(plain) else f"kernel_{plain}"

@@ -20,7 +20,7 @@ from mirage_py.search.tilings.residency import (
 )
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
-from mirage_py.ugraph.rewrite.split_dim import outer_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,12 @@ def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, in
 
 
 def max_splits(family: UGraph, target: Target) -> int:
-    """The most splits that are useful, and at most the blocks of a cluster where there is one."""
-    return target.max_cluster_blocks if is_clustered(family) else MAX_SPLITS
+    """The most splits that are useful, and at most the blocks of a cluster where there is one. Of
+    parts that a block holds there are as many as a row has.
+    """
+    if is_clustered(family):
+        return target.max_cluster_blocks
+    return max(MAX_SPLITS, *(splits_of(family.program, d) for d in split_dims(family.program)), 0)
 
 
 def form_of(family: UGraph, target: Target, splits: Mapping[str, int]) -> Form:

@@ -8,10 +8,11 @@ other. Their families in sequence are a family of the whole.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from mirage_py.search.extract.lower import kernel_name
 from mirage_py.search.space.layouts_in_memory import axes_as_read
 from mirage_py.search.space.splits import split_dims
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -61,10 +62,17 @@ def half_type(program: Program, value: int) -> DType | None:
     return found[0] if len(found) == 1 and found[0].is_half else None
 
 
-def piece(program: Program, stored: Mapping[int, Tensor], *values: int) -> Program:
-    """The part of a program that computes some of the stored values, or its outputs where none is
-    named; it reads the others.
+def piece(
+    program: Program,
+    stored: Mapping[int, Tensor],
+    *values: int,
+    outputs: Sequence[Output] | None = None,
+) -> Program:
+    """The part of a program that computes some of the stored values, and these of its outputs: if
+    nothing else is said all of them where no value is named, else none. It reads the other values.
     """
+    if outputs is None:
+        outputs = () if values else program.outputs
     builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         builder.dim(d.name, d.size)
@@ -81,8 +89,7 @@ def piece(program: Program, stored: Mapping[int, Tensor], *values: int) -> Progr
             new.append(copied(builder, node, [new[a] for a in node.args]))
         if number in values:
             builder.outputs.append(Output(stored[number], new[number], index))
-    if not values:
-        builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in program.outputs)
+    builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in outputs)
     needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
     read = {t for n in needed if n.op == "load" for t in n.access.tensors}
     builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
@@ -104,6 +111,18 @@ def together(
     whole = program
     for dim, count in splits.items():
         whole = split_dim(whole, dim, count)
+    return in_sequence(whole, families, stored, splits)
+
+
+def in_sequence(
+    whole: Program,
+    families: Sequence[UGraph],
+    stored: Sequence[Tensor],
+    splits: Collection[str] = (),
+) -> UGraph | None:
+    """One family for each piece, in sequence, of the program ``whole``, in which the dimensions
+    ``splits`` are split; None where one of those is looped over by what does not split it.
+    """
     kernels: list[Kernel] = []
     between: list[Tensor] = []
     taken = dict.fromkeys((*whole.tensors, *whole.dim_names, *(t.name for t in stored)))
@@ -122,11 +141,12 @@ def together(
                     found = _split(found, whole, dim)
             kernels.append(found)
     last = families[-1].kernels
-    names_of_kernels = [f"{program.name}_made{n}" for n in range(len(kernels) - len(last))]
+    made = range(len(kernels) - len(last))
+    names_of_kernels = [kernel_name(f"{whole.name}_made{n}") for n in made]
     names_of_kernels += [k.name for k in last]
     if len(kernels) == 2:
         # As chains.py calls them, so that a pair that is found there is not found twice.
-        names_of_kernels = [f"{program.name}_first", f"{program.name}_last"]
+        names_of_kernels = [kernel_name(f"{whole.name}_{n}") for n in ("first", "last")]
     named = (replace(k, name=name) for k, name in zip(kernels, names_of_kernels, strict=True))
     return UGraph(whole, tuple(named), (*stored, *between))
 

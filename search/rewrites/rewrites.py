@@ -1,7 +1,7 @@
 """Families found by searching rewritten programs, and verified against the program itself.
 
-The rewrites are chains of matmuls that are cut, long reductions that are split, precomputed
-operands, independent outputs and horizontal fusion.
+The rewrites are chains of matmuls that are cut, long reductions that are split, variances in one
+pass, precomputed operands, independent outputs and horizontal fusion.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import islice
 from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
 from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
 from mirage_py.search.rewrites.long_reductions import with_split_reductions
+from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
 from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
 from mirage_py.search.rewrites.product_chains import with_cut_chains
@@ -45,7 +46,8 @@ def with_rewrites(
         return with_independent_outputs(rest, search, may)
 
     found = with_cut_chains(program, of_piece)
-    found += with_split_reductions(program, of_piece)
+    in_one_pass = with_parallel_variance(program, of_one_kernel, may)
+    found += in_one_pass or with_split_reductions(program, of_piece)
     found += independent(program)
     found += with_precomputed_operands(program, search, independent, may)
     for fusion in horizontal_fusions(program):

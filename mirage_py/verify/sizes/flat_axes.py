@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -147,9 +148,20 @@ def _goes_round(expr: IndexExpr, extent: int) -> bool:
 
 
 def _joint(row: IndexExpr, place: IndexExpr, extent: int) -> IndexExpr:
-    """``row * extent + place``; of both halves of a number the number itself."""
-    whole = ix.joined(row, place) if place.value == extent else None
-    return ix.add(ix.mul(row, extent), place) if whole is None else whole
+    """``row * extent + place``; of both halves of a number the number itself, also where ``place``
+    has one of them among its terms: of p // 4 and p % 4 * 64 + s, with 256 places, p * 64 + s.
+    """
+    terms = _terms(place)
+    for number, term in enumerate(terms):
+        digit, step = (term.args[0], term.value) if term.op == "mul" else (term, 1)
+        whole = ix.joined(row, digit) if digit.value * step == extent else None
+        if whole is not None:
+            return reduce(ix.add, (*terms[:number], *terms[number + 1 :]), ix.mul(whole, step))
+    return ix.add(ix.mul(row, extent), place)
+
+
+def _terms(expr: IndexExpr) -> tuple[IndexExpr, ...]:
+    return tuple(t for a in expr.args for t in _terms(a)) if expr.op == "add" else (expr,)
 
 
 def _divides(expr: IndexExpr) -> bool:

@@ -69,6 +69,14 @@ def test_two_axes_are_one_where_all_indices_go_through_both():
     ]
 
 
+def test_parts_of_a_row_have_a_digit_among_other_terms():
+    """Four parts are a row of 256 x 256: x[p // 4, p % 4 * 64 + s // 256, s % 256]."""
+    whole = split_dim(merged(VOLUME), "c_s_d", 256)
+    flat, _ = with_flat_axes(whole, UGraph(whole, ()))
+    (load,) = (n.access for n in flat.nodes if n.op == "load")
+    assert str(load) == "X[b, c_s_d_part * 16384 + c_s_d]"
+
+
 def test_three_axes_are_one():
     """A program that blocks share could not be made small: comparing it took 18 CPU seconds."""
     program = merged(VOLUME)

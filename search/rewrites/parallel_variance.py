@@ -1,0 +1,286 @@
+"""Variances in one pass: sums and squared distances of parts that a block holds, combined.
+
+A variance needs the mean first, so long rows are read twice for it. But of parts of B elements with
+means m_p and sums of squared distances q_p, each from its own mean, the sum of squared distances
+from any m is the sum of q_p + B (m_p - m)^2 (Chan, Golub, LeVeque 1983). A block reads a part once,
+into registers, and nothing is lost by cancellation, as in the mean of squares less the square of
+the mean. Three kernels do that: one over the parts, one that combines them, and what reads the
+results, which is elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf, prod
+
+from mirage_py.search.extract.lower import kernel_name
+from mirage_py.search.rewrites.pieces import in_sequence, piece, stored_tensors
+from mirage_py.search.tilings.kinds import has_loops
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.dims import node_dims
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
+from mirage_py.ugraph.ir.program import Output, Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.rewrite.rebuild import copied
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
+
+Search = Callable[[Program], Sequence[UGraph]]
+
+# Elements of a part, at most: a block holds them as one tile. And points of one whose tile is over
+# rows, too, as what lies side by side in memory is not reduced.
+_ALONG, _ACROSS = (16384, 4096), (256, 64)
+# Of more parts one block that combines them has several tiles.
+_ONE_TILE = 1 << 14
+# Parts are at most so many times smaller, where sizes have few divisors.
+_SMALLER = 8
+# Shorter rows are one tile.
+_LONG = 1 << 15
+# Two blocks run on each of the multiprocessors of an H200, whose L2 has 50 MB: what they read again
+# is there as long as their rows have no more bytes than that. With fewer rows some are idle.
+_AT_ONCE, _IN_L2 = 264, 1 << 25
+
+
+def with_parallel_variance(
+    program: Program, search: Search, may: Callable[[UGraph], bool]
+) -> list[UGraph]:
+    """Families that read long rows once for their variances and means; none where the program has
+    no such rows, or reduces them in another way, too. ``search`` finds the families of a program
+    that are one kernel, cheapest first; those are taken that ``may`` be.
+    """
+    found: dict[str, UGraph] = {}
+    for cut in cuts_into_parts(program):
+        found |= {u.digest: u for u in _families(program, cut, search, may)}
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Variance:
+    """A sum of squared distances from a middle, that was made of a sum of the same elements."""
+
+    elements: int
+    middle: int
+
+
+def long_variances(program: Program) -> frozenset[str]:
+    """The dimensions of long rows of which the program has the variances; none where it reduces
+    anything in another way, too.
+    """
+    nodes, sizes = program.nodes, program.sizes
+    squares = _variances(nodes)
+    totals = _totals(nodes, squares)
+    kinds = {frozenset(n.reduced) for n in nodes if n.op in REDUCING}
+    if len(kinds) != 1 or any(
+        n.op in REDUCING and number not in squares and number not in totals
+        for number, n in enumerate(nodes)
+    ):
+        return frozenset()
+    (reduced,) = kinds
+    length = prod(sizes[d] for d in reduced)
+    for elements in dict.fromkeys(v.elements for v in squares.values()):
+        below = [nodes[n] for n in cone(nodes, [elements])]
+        if any(n.op in REDUCING for n in below):
+            return frozenset()
+        read = dict.fromkeys(n.access.tensor for n in below if n.op == "load")
+        bytes_each = sum(program.tensors[name].dtype.bytes for name in read)
+        results = prod(sizes[d] for d in nodes[elements].dims if d not in reduced)
+        stay = results > _AT_ONCE and _AT_ONCE * length * bytes_each <= _IN_L2
+        if length < _LONG or stay:
+            return frozenset()
+    return reduced
+
+
+def _variances(nodes: Sequence[Node]) -> dict[int, _Variance]:
+    """The sums of squared distances from a value that was made of a sum of the same elements."""
+    found: dict[int, _Variance] = {}
+    for number, node in enumerate(nodes):
+        if node.op != "sum":
+            continue
+        squared = nodes[node.args[0]]
+        is_product = squared.op == "mul" and squared.args[0] == squared.args[1]
+        distance = nodes[squared.args[0]] if squared.op == "square" or is_product else node
+        if distance.op != "sub":
+            continue
+        for elements, middle in (distance.args, distance.args[::-1]):
+            below = [nodes[n] for n in cone(nodes, [middle])]
+            is_mean = any(n.op == "sum" and n.args == (elements,) for n in below)
+            if is_mean and frozenset(node.reduced).isdisjoint(nodes[middle].dims):
+                found[number] = _Variance(elements, middle)
+    return found
+
+
+def _totals(nodes: Sequence[Node], squares: Mapping[int, _Variance]) -> dict[int, int]:
+    """The sums of what there is a variance of, with what they are of."""
+    elements = {v.elements for v in squares.values()}
+    return {
+        n: node.args[0]
+        for n, node in enumerate(nodes)
+        if node.op == "sum" and node.args[0] in elements and n not in squares
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How rows are cut into parts: ``outer`` count the parts, of which one comes about by splitting
+    ``dim`` in ``splits``, unless dimensions are parts as they are.
+    """
+
+    outer: tuple[str, ...]
+    dim: str = ""
+    splits: int = 1
+
+
+def cuts_into_parts(program: Program) -> list[Cut]:
+    """The ways to cut the rows of which a program has variances into parts that lie side by side;
+    none where they are not long.
+    """
+    reduced = long_variances(program)
+    if not reduced:
+        return []
+    nodes = program.nodes
+    below = cone(nodes, [v.elements for v in _variances(nodes).values()])
+    loads = [nodes[n].access for n in below if nodes[n].op == "load"]
+    distances = {d: _distance(program, loads, d) for d in program.dim_names}
+    nearest = min(distances.values())
+    is_across = all(distances[d] > nearest for d in reduced)
+    found = []
+    for most in _ACROSS if is_across else _ALONG:
+        left, outer, cut = most, list[str](), Cut(())
+        for dim in sorted(reduced, key=lambda d: (distances[d], d)):
+            size = program.sizes[dim]
+            if not outer and size <= left:
+                left //= size
+                continue
+            inner = 1 if outer else max(n for n in range(1, left + 1) if size % n == 0)
+            part = outer_dim(dim)
+            if inner > 1 and part not in program.sizes and part not in program.tensors:
+                left //= inner
+                cut = Cut((), dim, size // inner)
+                outer.append(part)
+            else:
+                outer.append(dim)
+        if outer and left <= _SMALLER:
+            found.append(replace(cut, outer=tuple(outer)))
+    return list(dict.fromkeys(found))
+
+
+def _distance(program: Program, loads: Sequence[Access], dim: str) -> float:
+    """How many elements neighbours along a dimension are apart in memory, at least."""
+    found = []
+    zero = dict.fromkeys(program.dim_names, 0)
+    for access in loads:
+        strides = program.tensors[access.tensor].element_strides
+        if dim not in access.dims() or access.is_look_up:
+            continue
+        ends = ([int(e.evaluate(at)) for e in access.index] for at in (zero, {**zero, dim: 1}))
+        first, next_one = ends
+        found.append(sum(s * (b - a) for s, a, b in zip(strides, first, next_one, strict=True)))
+    return min(found, default=inf)
+
+
+def _families(
+    program: Program, cut: Cut, search: Search, may: Callable[[UGraph], bool]
+) -> list[UGraph]:
+    """Those whose parts are cut so: kernels of the split program, not of the one with combined
+    variances, so that verification compares them with sums over whole rows.
+    """
+    whole = split_dim(program, cut.dim, cut.splits) if cut.dim else program
+    combined, parts = _combined(whole, cut.outer)
+    rows = _RowValues(combined)
+    stored = stored_tensors(combined, (*parts, *rows.read), F32)
+    first = _as_written(piece(combined, stored, *parts, outputs=()))
+    rest = piece(combined, stored, *rows.read, outputs=rows.outputs)
+    found = [_as_written(rest)]
+    if prod(whole.sizes[d] for d in cut.outer) > _ONE_TILE:
+        found = list(islice((u for u in search(rest) if has_loops(u) and may(u)), 1))
+    last = [_as_written(piece(combined, stored, outputs=rows.others))] if rows.others else []
+    tensors = tuple(stored.values())
+    made = (in_sequence(whole, (first, middle, *last), tensors) for middle in found)
+    return [u for u in made if u is not None]
+
+
+def _as_written(program: Program) -> UGraph:
+    """One kernel without loops: laws that are true of numbers would make a difference of squares of
+    a variance, and lose what was won.
+    """
+    nodes = list(program.nodes)
+    for output in program.outputs:
+        store = Node("store", (output.node,), Access(output.tensor.name, output.index))
+        dims = node_dims(store, [nodes[output.node].dims], program.dim_names)
+        nodes.append(replace(store, dims=dims))
+    reduced = {d for n in nodes if n.op in REDUCING for d in n.reduced}
+    grid = tuple(GridAxis(d) for d in program.dim_names if d not in reduced)
+    straight = Section(tuple(range(len(nodes))))
+    block = BlockGraph(kernel_name(program.name), grid, tuple(nodes), (straight,))
+    return UGraph(program, (block,))
+
+
+def _combined(whole: Program, outer: Collection[str]) -> tuple[Program, tuple[int, ...]]:
+    """The split program with the variances of parts combined, and the values of parts there."""
+    squares = _variances(whole.nodes)
+    totals = _totals(whole.nodes, squares)
+    builder = ProgramBuilder(whole.name, whole.fp32_precision)
+    for d in whole.dims:
+        builder.dim(d.name, d.size)
+    for t in whole.inputs:
+        builder.input(t.name, t.shape, t.dtype, t.strides)
+    apply, new, parts = builder.apply, list[int](), list[int]()
+
+    def own(elements: int, inner: Sequence[str]) -> tuple[int, int, int]:
+        """The sum, the count and the mean of each part."""
+        count = builder.size(inner[0])
+        for d in inner[1:]:
+            count = apply("mul", count, builder.size(d))
+        total = builder.sum(new[elements], inner)
+        return total, count, apply("div", total, count)
+
+    for number, node in enumerate(whole.nodes):
+        if number not in totals and number not in squares:
+            new.append(copied(builder, node, [new[a] for a in node.args]))
+            continue
+        between = [d for d in node.reduced if d in outer]
+        inner = [d for d in node.reduced if d not in outer]
+        if number in totals:
+            total, _, _ = own(totals[number], inner)
+            parts.append(total)
+            new.append(builder.sum(total, between))
+        else:
+            of = squares[number]
+            _, count, mean = own(of.elements, inner)
+            distance = apply("square", apply("sub", new[of.elements], mean))
+            parts.append(builder.sum(distance, inner))
+            apart = apply("square", apply("sub", mean, new[of.middle]))
+            new.append(builder.sum(apply("add", parts[-1], apply("mul", apart, count)), between))
+    builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in whole.outputs)
+    live = cone(builder.nodes, [o.node for o in builder.outputs])  # which the program has
+    return builder.build(), tuple(live.index(n) for n in dict.fromkeys(parts))
+
+
+class _RowValues:
+    """What a program knows of whole rows: the values that are ``read`` beside their elements, the
+    ``outputs`` that are such values, and the ``others``.
+    """
+
+    def __init__(self, program: Program) -> None:
+        nodes = program.nodes
+        reduced = {d for n in nodes if n.op in REDUCING for d in n.reduced}
+        are_made: list[bool] = []
+        for node in nodes:
+            are_made.append(node.op in REDUCING or any(are_made[a] for a in node.args))
+
+        def is_of_row(value: int) -> bool:
+            return are_made[value] and reduced.isdisjoint(nodes[value].dims)
+
+        self.outputs = [o for o in program.outputs if is_of_row(o.node)]
+        self.others = [o for o in program.outputs if o not in self.outputs]
+        todo = [o.node for o in self.others]
+        seen: dict[int, None] = {}
+        while todo:
+            value = todo.pop()
+            if value not in seen:
+                seen[value] = None
+                todo += () if is_of_row(value) else nodes[value].args
+        self.read = sorted(filter(is_of_row, seen))
