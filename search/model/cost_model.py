@@ -154,6 +154,7 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     # it, the one with the least other work is first.
     reached_us = load.moved_bytes / target.dram_bytes_per_us
     total = max(total, reached_us * (1 + _OTHER_WORK * faster / slower))
+    total = max(total, load.blocks / constants.block_starts_per_us + target.launch_us)
     if load.accesses is not None:
         total *= slowdown(load.accesses, load.num_warps, load.blocks, load.moved_bytes, target)
     return Estimate(total, load.footprint, load.blocks, load.resident, bound)

@@ -37,6 +37,9 @@ class ModelConstants:
       holds one block at a time.
     * ``library_memory``, ``library_tensor``: of the rates, what a library matmul reaches;
       ``library_us``: its constant cost.
+    * ``block_starts_per_us``: blocks that the GPU starts. Kernels of small blocks start one in each
+      cycle on an H200, 1,650; here as much less as pointwise kernels move more bytes than the
+      target says.
     * ``cluster_us``: what a cluster's blocks take to combine their results: two barriers, and
       reads of one another's shared memory. Not fitted yet: a guess.
     """
@@ -62,6 +65,7 @@ class ModelConstants:
     library_memory: float
     library_tensor: float
     library_us: float
+    block_starts_per_us: float
     cluster_us: float
 
 
@@ -87,6 +91,7 @@ HOPPER = ModelConstants(
     library_memory=0.957,
     library_tensor=0.925,
     library_us=1.82,
+    block_starts_per_us=1380.0,
     cluster_us=0.6,
 )
 

@@ -25,6 +25,7 @@ class BlockOrder(StrEnum):
     GROUPED = "grouped"
     BACKWARDS = "backwards"
     LONGEST = "longest"
+    ROW_MAJOR = "row-major"
 
 
 class CodeForm(StrEnum):

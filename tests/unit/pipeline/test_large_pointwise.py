@@ -56,9 +56,11 @@ def test_the_first_plans_are_the_fastest_by_hand() -> None:
     for row in rows:
         if hit := re.fullmatch(r"triton (\d+) warps (\d+) hint 0", row["kernel"]):
             us[int(hit[1]), int(hit[2])] = row["us"]
-    plans = first_plans(RELU, 12)
+    plans = first_plans(RELU, 11)
     assert {p.backend for p in plans[:4]} == {"triton", "cuda"}
     fastest = min(row["us"] for row in rows)
+    # More small blocks than the GPU starts while memory is read: they took 1.26 times as long.
+    assert min(elements for elements, _ in map(block_of, plans)) >= 1024
     known = [us[block_of(p)] for p in plans if block_of(p) in us]
     assert known[0] <= 1.003 * fastest
     assert len(known) >= 6
