@@ -6,6 +6,7 @@ import difflib
 import functools
 import gc
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,8 +113,8 @@ def _private_environment(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_runtime(tmp_path_factory: pytest.TempPathFactory):
-    """The runtime of CPU emulation is compiled once, whatever cache a test has: that takes longer
-    than ten kernels. A test that has a compiler of its own makes its own.
+    """What all kernels under CPU emulation share is compiled once, whatever cache a test has: that
+    takes longer than ten kernels. A test that has a compiler of its own makes its own.
     """
     from mirage_py.runtime.cpu import cpu_build
 
@@ -122,13 +123,13 @@ def _one_runtime(tmp_path_factory: pytest.TempPathFactory):
         kept = kept.parent  # of all processes of this run
     kept = kept / "runtime"
     kept.mkdir(exist_ok=True)
-    compile_, runtime = cpu_build._compile, cpu_build._runtime
+    compile_, made_once = cpu_build._compile, cpu_build._made_once
 
-    def shared(compiler: str, folder: Path) -> Path:
-        return runtime(compiler, kept if cpu_build._compile is compile_ else folder)
+    def shared(folder: Path, suffix: str, command: Sequence[str]) -> Path:
+        return made_once(kept if cpu_build._compile is compile_ else folder, suffix, command)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_build, "_runtime", shared)
+        patch.setattr(cpu_build, "_made_once", shared)
         yield
 
 

@@ -97,6 +97,20 @@ def test_a_kernel_is_compiled_once(monkeypatch):
     run_kernels(program_of(X, Y), (doubling(X, Y),), ARRAYS)
 
 
+@pytest.mark.skipif("g++" not in (cpp_compiler() or ""), reason="clang reads the text")
+def test_a_kernel_takes_the_header_precompiled(monkeypatch):
+    run, files = cpu_build.subprocess.run, []
+
+    def listed(command, **more):
+        done = run([*command, "-H"], **more)  # "! FILE" for a precompiled one that fits
+        files.extend(done.stderr.splitlines())
+        return done
+
+    monkeypatch.setattr(cpu_build.subprocess, "run", listed)
+    cpu_build.executable(doubling(X, Y, "Y[at] = X[at] * 17.0f;"))
+    assert [f for f in files if "device.h" in f] == [f for f in files if f.startswith("! ")] != []
+
+
 def test_without_a_cache_it_is_kept_for_this_process(monkeypatch, tmp_path):
     monkeypatch.setenv("MIRAGE_PY_NO_CACHE", "1")
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path / "cache"))
