@@ -6,6 +6,7 @@ import difflib
 import functools
 import gc
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import hypothesis
 import pytest
 import quick
 import quicker_torch
+from nightly import NIGHTLY
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 MAX_DIFF_LINES = 80
@@ -32,6 +34,10 @@ hypothesis.settings.register_profile(
     "nightly", hypothesis.settings.get_profile("ci"), max_examples=5000, derandomize=False
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+if not NIGHTLY and (providers := sys.modules.get("hypothesis.internal.conjecture.providers")):
+    # Now and then hypothesis draws a constant that stands in a module of ours which is imported:
+    # the examples of a test would be others after other tests, and each process reads 2,000 files.
+    providers.is_local_module_file = lambda _: False
 # Inductor reads these when it is imported. Processes that compile for it, one for each core, take
 # longer to start than all kernels of a test to compile; so do trials of vector instructions, and
 # headers that are compiled beforehand.

@@ -199,3 +199,13 @@ def test_scalars_and_empty_arrays(ops: NamedOps) -> None:
             assert result.shape == shape
         assert ops.pow(x, x).shape == shape
         assert ops.maximum(x, x).shape == shape
+
+
+@pytest.mark.parametrize("seed", [0, 13, 1 << 32, (1 << 64) - 3, -1])
+def test_random_elements_are_those_of_the_seed_of_numpy(ops: NamedOps, seed: int) -> None:
+    """So that what a seed found, it finds in every version."""
+    words = [seed % (1 << 64), ops.field.p, *b"elements", 0, *"\u00b5 3".encode()]
+    draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+    x = NamedOps(ops.field, seed).random((4, 3), "\u00b5 3")
+    assert np.array_equal(x.p, draw.integers(1, ops.field.p, size=(4, 3)))
+    assert np.array_equal(x.q, draw.integers(1, ops.field.q, size=(4, 3)))
