@@ -83,6 +83,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # One that began last would keep one process busy while the others have nothing to do.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if not config.getoption("--update-golden"):
         return
     golden = [item for item in items if "golden" in getattr(item, "fixturenames", ())]

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("arguments", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ruff", "check"],
+        ["ruff", "format", "--check"],
+        pytest.param(["mypy"], marks=pytest.mark.slow),
+    ],
+)
 def test_passes(root: Path, arguments: list[str]):
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=root, capture_output=True, text=True, check=False
