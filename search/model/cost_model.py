@@ -168,8 +168,9 @@ def _wave(
     worst = (0.0, "latency")
     reads = sum(s.iterations for s in load.sections if s.cache_bytes)
     arrival_us = memory_us / load.waves / max(1, reads)
+    issue = _issue(load, constants)
     for section, slots in zip(load.sections, load.slots, strict=True):
-        times = _iteration_times(section, slots, load, arrival_us, target, constants)
+        times = _iteration_times(section, slots, load, issue, arrival_us, target, constants)
         slowest = max(times)
         iteration_us = slowest + constants.overlap * (sum(times) - slowest)
         time_us = section.iterations * iteration_us
@@ -187,9 +188,10 @@ def resource_times(load: KernelLoad, target: Target, constants: ModelConstants) 
     memory_us = load.moved_bytes / (target.dram_bytes_per_us * constants.dram)
     reads = sum(s.iterations for s in load.sections if s.cache_bytes)
     arrival_us = memory_us / max(1, load.waves) / max(1, reads)
+    issue = _issue(load, constants)
     found = {"memory": memory_us, **dict.fromkeys(_RESOURCES, 0.0)}
     for section, slots in zip(load.sections, load.slots, strict=True):
-        times = _iteration_times(section, slots, load, arrival_us, target, constants)
+        times = _iteration_times(section, slots, load, issue, arrival_us, target, constants)
         for name, time_us in zip(_RESOURCES, times, strict=True):
             found[name] += load.waves * section.iterations * time_us
     return found
@@ -212,10 +214,15 @@ def _blocks_per_sm(need: Footprint, options: LaunchConfig, target: Target) -> in
 _RESOURCES = ("tensor cores", "plain cores", "cache", "shared memory", "latency")
 
 
+def _issue(load: KernelLoad, constants: ModelConstants) -> float:
+    return constants.straight_issue if load.is_straight else constants.joint_issue
+
+
 def _iteration_times(
     section: SectionLoad,
     slots: int,
     load: KernelLoad,
+    issue: float,
     arrival_us: float,
     target: Target,
     constants: ModelConstants,
@@ -227,12 +234,19 @@ def _iteration_times(
     """
     plain_us, group_us = _matmul_us(section, target, constants)
     rate = _vector_rate(target)
-    issue = constants.straight_issue if load.is_straight else constants.joint_issue
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
     vector_ops += section.multiply_adds
     cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
     cache_us = load.per_sm * section.cache_bytes / cache_rate
-    chain = _chain_us(section, load, target, constants)
+    # One block's steps, one after the other, once its operands are there.
+    alone = min(1.0, load.num_warps / QUARTERS)
+    chain = (
+        group_us / alone
+        + plain_us
+        + vector_ops / (rate * alone * constants.single_issue)
+        + section.barriers * constants.step_us
+        + section.sums * constants.sync_us
+    )
     latency_us = target.memory_latency_us * constants.latency
     if not section.cache_bytes:
         waited = chain
@@ -250,23 +264,6 @@ def _iteration_times(
         load.per_sm * section.operand_bytes / constants.operand_bytes_per_us,
         waited,
     ]
-
-
-def _chain_us(
-    section: SectionLoad, load: KernelLoad, target: Target, constants: ModelConstants
-) -> float:
-    """One block's steps in one iteration, one after the other, once its operands are there."""
-    plain_us, group_us = _matmul_us(section, target, constants)
-    alone = min(1.0, load.num_warps / QUARTERS)
-    vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
-    vector_ops += section.multiply_adds
-    return (
-        group_us / alone
-        + plain_us
-        + vector_ops / (_vector_rate(target) * alone * constants.single_issue)
-        + section.barriers * constants.step_us
-        + section.sums * constants.sync_us
-    )
 
 
 def _matmul_us(
