@@ -212,7 +212,8 @@ def _as_written(program: Program) -> UGraph:
         dims = node_dims(store, [nodes[output.node].dims], program.dim_names)
         nodes.append(replace(store, dims=dims))
     reduced = {d for n in nodes if n.op in REDUCING for d in n.reduced}
-    grid = tuple(GridAxis(d) for d in program.dim_names if d not in reduced)
+    used = {d for n in nodes for d in n.dims}
+    grid = tuple(GridAxis(d) for d in program.dim_names if d in used - reduced)
     straight = Section(tuple(range(len(nodes))))
     block = BlockGraph(kernel_name(program.name), grid, tuple(nodes), (straight,))
     return UGraph(program, (block,))

@@ -47,6 +47,7 @@ def test_the_kernels_are_equal_to_the_program(program: Program, family: UGraph) 
     assert isinstance(first, BlockGraph)
     assert isinstance(last, BlockGraph)
     assert not first.has_loops
+    assert [a.dim for a in last.grid] == ["m"]
     assert first.name.isidentifier()
     assert last.name.isidentifier()
     assert FamilyTests(program, trials=2, seed=0).run(family).equal
