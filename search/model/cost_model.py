@@ -72,9 +72,8 @@ class KernelModel:
         self.kernel = kernel
         self.target = target
         self.blocks = kernel.tiling.grid_blocks
-        touched = with_waste(kernel, target)
-        self._moved = moved_bytes(touched, kernel.body.passes, in_cache, target)
-        self.memory_us = self._moved / target.dram_bytes_per_us
+        self._in_cache = in_cache
+        self._touched = with_waste(kernel, target)
         self._registers: dict[Hashable, int] = {}
         self._warped: dict[Hashable, WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}
@@ -99,6 +98,7 @@ class KernelModel:
         sms = target.sms_for_clusters(cluster)
         per_sm = min(resident, -(-self.blocks // sms))
         waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
+        moved = self._moved_bytes(sms * per_sm)
         return KernelLoad(
             need,
             self.blocks,
@@ -106,12 +106,20 @@ class KernelModel:
             per_sm,
             waves,
             options.num_warps,
-            self._moved,
+            moved,
             warped.sections if per_sm else (),
             warped.slots(options.num_stages) if per_sm else (),
             cluster,
-            widest_accesses(self.kernel) if is_large(self._moved, target) else None,
+            widest_accesses(self.kernel) if is_large(moved, target) else None,
         )
+
+    def _moved_bytes(self, resident: int) -> int:
+        """What crosses the memory bus where so many blocks run at once. Blocks of matmuls share
+        their operands in ways that are not looked at here.
+        """
+        at_once = 1.0 if self.kernel.dots else min(1.0, resident / self.blocks)
+        passes = self.kernel.body.passes
+        return moved_bytes(self._touched, passes, self._in_cache, self.target, at_once)
 
     def _under(self, options: LaunchConfig) -> WarpedKernel:
         key = self._warped_by(options)

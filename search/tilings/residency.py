@@ -51,17 +51,25 @@ def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
 
 
 def moved_bytes(
-    touched: Mapping[str, int], passes: Mapping[str, int], cached: Collection[str], target: Target
+    touched: Mapping[str, int],
+    passes: Mapping[str, int],
+    cached: Collection[str],
+    target: Target,
+    at_once: float = 1.0,
 ) -> int:
     """What a kernel moves to and from the device memory, that goes over what it has ``touched`` of
-    each of its tensors so often. What it reads in several loops it reads as often if it is too
-    large to stay in the L2 from one to the next.
+    each of its tensors so often. What it reads in several loops it reads as often, unless it stays
+    in the L2 from one to the next: it is small, or what passes through the L2 meanwhile is little,
+    as this share of the blocks runs ``at_once``.
     """
+    most = max(passes.values(), default=1)
+    meanwhile = at_once * sum(n * passes.get(t, 1) for t, n in touched.items()) / most
+    stays = meanwhile <= target.l2_bytes * _TRAFFIC_SHARE
     small = survives_bytes(target)
     total = 0
     for name, size in touched.items():
         if name not in cached:
-            total += size if size <= small else size * passes.get(name, 1)
+            total += size if size <= small or stays else size * passes.get(name, 1)
     return total
 
 

@@ -11,8 +11,9 @@ from families import instances
 from plans import rms_plan, two_kernel_plan
 
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.frontend.spec import parse_file
+from mirage_py.frontend.spec import parse, parse_file
 from mirage_py.search.enumerate.search import search
+from mirage_py.search.extract.task import SearchLimits
 from mirage_py.search.model.cost_model import KernelModel, lower_bound_us
 from mirage_py.search.rank.forms import form_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
@@ -90,8 +91,7 @@ def test_what_the_cache_holds_is_not_read_from_memory() -> None:
     graph = two_kernel_plan(b=4096, d=4096).ugraph
     kernel = tiled(graph, 1, b=16, d=128)
     cold, warm = KernelModel(kernel, H200), KernelModel(kernel, H200, ("X",))
-    moved = graph.tensors["X"].bytes / H200.dram_bytes_per_us
-    assert cold.memory_us - warm.memory_us == pytest.approx(moved)
+    assert moved_bytes(cold) - moved_bytes(warm) == graph.tensors["X"].bytes
     assert time_us(kernel, "X") < time_us(kernel)
 
 
@@ -101,9 +101,32 @@ def test_intermediates_are_moved_too() -> None:
     program = graph.program
     inputs = sum(t.bytes for t in program.inputs)
     partial = sum(t.bytes for t in graph.intermediates)
-    assert first.memory_us * H200.dram_bytes_per_us == pytest.approx(inputs + partial)
+    assert moved_bytes(first) == inputs + partial
     output = program.tensors["Y"].bytes
-    assert second.memory_us * H200.dram_bytes_per_us == pytest.approx(output + partial)
+    assert moved_bytes(second) == output + partial
+
+
+NORM = """M = 32768, D = 8192
+X[M, D] : bf16
+Y[m, d] = X[m, d] / sqrt(sum[d](X[m, d] * X[m, d]))"""
+
+
+@pytest.mark.parametrize(("rows", "reads"), [(1, 1), (16, 2)])
+def test_rows_that_fit_the_cache_side_by_side_are_read_once(rows: int, reads: int) -> None:
+    """Of half a gigabyte a block has one row of 16 KB under way, or 16 of them."""
+    limits = SearchLimits(max_kernels=1)
+    found = [f.ugraph for f in search(parse(NORM), limits=limits).families]
+    graph = next(u for u in found if sum(s.loop is not None for s in only(u).sections) == 2)
+    block = only(graph)
+    sections = tuple(replace(s, tile=4096 // rows if s.loop else None) for s in block.sections)
+    block = replace(block, grid=(GridAxis("m", rows),), sections=sections)
+    kernel = TiledKernel(Tiling(graph.scope, block))
+    read, written = (t.bytes for t in graph.tensors.values())
+    assert moved_bytes(KernelModel(kernel, H200)) == reads * read + written
+
+
+def moved_bytes(model: KernelModel) -> int:
+    return model.load(LaunchConfig(4, (2, 2))).moved_bytes
 
 
 def test_atomics_move_more_than_stores() -> None:

@@ -73,6 +73,8 @@ def test_what_does_not_stay_in_the_cache_is_read_again() -> None:
     small = replace(H200, l2_bytes=4 * 16 * 4096)
     assert moved_bytes(touched, passes, (), small) == once + scope.tensors["X"].bytes
     assert moved_bytes(touched, passes, ("X",), small) == once - scope.tensors["X"].bytes
+    # Or what the blocks that run side by side read in the meantime is little.
+    assert moved_bytes(touched, passes, (), small, 1e-3) == once
 
 
 def test_a_look_up_moves_a_sector_of_each_row() -> None:
