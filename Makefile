@@ -18,6 +18,9 @@ BIN   := $(VENV)/bin
 RUN   := $(BIN)/python -m
 READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
+# The test tools but hatchling, one a line. Pip unpacks on one core; two of it share out what has no part in common.
+TOOLS := $(BIN)/python -c 'import tomllib; extra = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+  print(*(name for name in extra["test"] if not name.startswith("hatchling")), sep="\n")'
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
 .PHONY: setup demo test quick nightly docs gallery mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
@@ -113,9 +116,11 @@ ifneq ($(GPU),)
 	  echo "import site; site.addsitedir('$$site')" > "$$lib/machine_torch.pth"; fi
 	@$(PIP) hatchling
 else
-	@echo "  $(TORCH_CPU), a CPU build if pip finds one"
-	@$(PIP) "$(TORCH_CPU)" hatchling
-	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) "$(TRITON_CPU)"
+	@echo "  $(TORCH_CPU), a CPU build if pip finds one, and beside it what needs nothing of it"
+	@$(TOOLS) >$(VENV)/tools.txt
+	@$(PIP) --no-warn-conflicts --no-deps -r $(VENV)/tools.txt & tools=$$!; \
+	  $(PIP) --no-warn-conflicts "$(TORCH_CPU)" hatchling && \
+	  { $(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) --no-warn-conflicts "$(TRITON_CPU)"; } && wait $$tools
 endif
 	@echo "  mirage_py and its test tools"
 	@$(PIP) --no-build-isolation -e ".[test]"
