@@ -11,9 +11,6 @@ import torch
 from dynamo_models import MODELS, batch
 from nightly import NIGHTLY
 
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
 Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]
 
@@ -22,6 +19,13 @@ STEPS = 20
 # too; experts and windows, trained, are at night.
 TRAINED = MODELS if NIGHTLY else ("lora", "vit")
 SERVED = MODELS if NIGHTLY else ("llama", "gemma3", "mixtral", "vit")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    """Imported by the process that runs this file, not by all that collect it: it takes seconds."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
 
 
 @pytest.fixture(autouse=True)
