@@ -105,6 +105,6 @@ def test_a_budget_that_was_asked_for_begins_after_tracing(monkeypatch: pytest.Mo
         return ranking.predicted()
 
     monkeypatch.setattr(Ranking, "measured", measured)
-    request = Request("h200", "triton", budget=20.0, begun=clock.now - 5.0)
-    pipeline._run(programs.rmsnorm_matmul(), H200, request, measure=True)
+    request = Request("h200", "triton", "quick", budget=20.0, begun=clock.now - 5.0)
+    pipeline._run(programs.row_softmax(), H200, request, measure=True)
     assert deadlines == [1020.0]
