@@ -4,14 +4,16 @@ A variance needs the mean first, so long rows are read twice for it. But of part
 means m_p and sums of squared distances q_p, each from its own mean, the sum of squared distances
 from any m is the sum of q_p + B (m_p - m)^2 (Chan, Golub, LeVeque 1983). A block reads a part once,
 into registers, and nothing is lost by cancellation, as in the mean of squares less the square of
-the mean. Three kernels do that: one over the parts, one that combines them, and what reads the
-results, which is elementwise.
+the mean. What rounding takes from m_p is kept, too: the distances from it have a sum r_p, which is
+0 but for that, and q_p + (m_p - m) (2 r_p + B (m_p - m)) is right for any m_p. Three kernels do
+that: one over the parts, one that combines them, and what reads the results, which is elementwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import islice
 from math import inf, prod
 
@@ -229,32 +231,28 @@ def _combined(whole: Program, outer: Collection[str]) -> tuple[Program, tuple[in
     for t in whole.inputs:
         builder.input(t.name, t.shape, t.dtype, t.strides)
     apply, new, parts = builder.apply, list[int](), list[int]()
-
-    def own(elements: int, inner: Sequence[str]) -> tuple[int, int, int]:
-        """The sum, the count and the mean of each part."""
-        count = builder.size(inner[0])
-        for d in inner[1:]:
-            count = apply("mul", count, builder.size(d))
-        total = builder.sum(new[elements], inner)
-        return total, count, apply("div", total, count)
-
     for number, node in enumerate(whole.nodes):
         if number not in totals and number not in squares:
             new.append(copied(builder, node, [new[a] for a in node.args]))
             continue
         between = [d for d in node.reduced if d in outer]
         inner = [d for d in node.reduced if d not in outer]
-        if number in totals:
-            total, _, _ = own(totals[number], inner)
-            parts.append(total)
-            new.append(builder.sum(total, between))
+        of = squares.get(number)
+        elements = new[of.elements if of else totals[number]]
+        count = reduce(partial(apply, "mul"), map(builder.size, inner))
+        mean = apply("div", builder.sum(elements, inner), count)
+        distance = apply("sub", elements, mean)
+        rest = builder.sum(distance, inner)
+        parts += [mean, rest]
+        if of is None:
+            share = apply("add", apply("mul", mean, count), rest)
         else:
-            of = squares[number]
-            _, count, mean = own(of.elements, inner)
-            distance = apply("square", apply("sub", new[of.elements], mean))
-            parts.append(builder.sum(distance, inner))
-            apart = apply("square", apply("sub", mean, new[of.middle]))
-            new.append(builder.sum(apply("add", parts[-1], apply("mul", apart, count)), between))
+            parts.append(builder.sum(apply("square", distance), inner))
+            apart = apply("sub", mean, new[of.middle])
+            twice = apply("add", rest, rest)
+            more = apply("mul", apart, apply("add", twice, apply("mul", apart, count)))
+            share = apply("add", parts[-1], more)
+        new.append(builder.sum(share, between))
     builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in whole.outputs)
     live = cone(builder.nodes, [o.node for o in builder.outputs])  # which the program has
     return builder.build(), tuple(live.index(n) for n in dict.fromkeys(parts))
