@@ -129,6 +129,36 @@ def test_hooks_run(served):
     assert seen == ["before", "before"]
 
 
+class Holds(nn.Module):
+    """Tensors that are neither parameters nor buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.rand(6)
+        self.steps = {"shift": [torch.rand(6)]}
+        self.mean = torch.zeros(6)
+
+    def forward(self, x):
+        self.mean.lerp_(x.mean(0), 0.1)
+        return (x - self.mean) * self.scale + self.steps["shift"][0]
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_tensors_in_fields_of_modules_are_read_and_written(interpreter, is_inside):
+    inner, other = Holds(), Holds()
+    other.scale, other.steps["shift"][0] = inner.scale, inner.steps["shift"][0]
+    module, plain = inner, other
+    if is_inside:
+        module, plain = nn.Sequential(inner, nn.ReLU()), nn.Sequential(other, nn.ReLU())
+    served = SuperoptimizedModule(module, CallOptions(strict=True), interpreter)
+    torch.testing.assert_close(served(X), plain(X))
+    inner.scale = other.scale = torch.rand(6) + 1
+    torch.testing.assert_close(served(X), plain(X))
+    torch.testing.assert_close(inner.mean, other.mean)
+    assert inner.mean.any()
+    assert len(interpreter.programs) == 1
+
+
 def _saved(value):
     stream = io.BytesIO()
     torch.save(value, stream)

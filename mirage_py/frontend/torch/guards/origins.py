@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
 # Helpers that call helpers: deeper than this, a tensor is better passed as an argument.
 _MAX_DEPTH = 4
 
@@ -68,7 +69,7 @@ def _tensors(place: Origin, depth: int, seen: dict[int, Any]) -> Iterator[Origin
 def _parts(value: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What an object holds that may be, or lead to, a tensor."""
     if isinstance(value, torch.nn.Module):
-        for name, _ in (*value.named_parameters(), *value.named_buffers()):
+        for name in _names_in(value):
             yield name, functools.partial(_attribute, value, name)
     elif isinstance(value, functools.partial):
         yield "", lambda: value.func
@@ -107,6 +108,16 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _names_in(module: torch.nn.Module) -> Iterator[str]:
+    """Parameters and buffers, then other fields of the module and of those in it."""
+    for name, _ in (*module.named_parameters(), *module.named_buffers()):
+        yield name
+    for path, inside in module.named_modules():
+        for name in vars(inside):
+            if name not in _OF_MODULES:
+                yield f"{path}.{name}" if path else name
 
 
 def _attribute(module: torch.nn.Module, name: str) -> Any:
