@@ -68,6 +68,32 @@ def test_of_one_tensor(fn):
     torch.testing.assert_close(Holder.buffer, left)
 
 
+def test_data_of_a_tensor_is_the_tensor():
+    """Optimizers spell their steps so."""
+
+    def step(p, g, m):
+        p.data.mul_(0.9).add_(torch.sign(m.data * 0.9 + g), alpha=-0.1)
+        m.data.lerp_(g, 0.1)
+        return p.data * 2
+
+    given = [torch.randn(3, 4) for _ in range(3)]
+    ours, eager = ([t.clone() for t in given] for _ in range(2))
+    served = _optimised(step)
+    for _ in range(2):
+        torch.testing.assert_close(served(*ours), step(*eager))
+        torch.testing.assert_close(ours, eager)
+    assert served.entry(*ours).kernel is not None
+
+
+def test_a_refusal_quotes_no_line_of_this_package():
+    """A module of torch has no line of the user's."""
+    served = SuperoptimizedFunction(torch.nn.Bilinear(3, 3, 2), CallOptions(), Interpreter())
+    with torch.no_grad():
+        why = str(served.entry(torch.randn(2, 3), torch.randn(2, 3)).decided.why)
+    assert "not supported" in why
+    assert "trace_call" not in why
+
+
 @pytest.mark.filterwarnings("ignore::mirage_py.MirageWarning")
 @pytest.mark.parametrize("fn", [another_memory, another_memory_inside])
 def test_a_tensor_that_is_given_another_memory(fn):

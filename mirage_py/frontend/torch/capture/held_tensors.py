@@ -19,6 +19,9 @@ _IN_PLACE = ("__setitem__", *(f"__{name}__" for name in dir(operator) if name[:1
 
 # An assignment to x.data: x has another memory afterwards, which no graph knows of.
 _REPLACES = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+# x.data is x outside of autograd. As an attribute it goes past the graph, so export took what came
+# of it for a constant.
+_DETACHES = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 class WritesToHeldError(BaseException):
@@ -49,6 +52,8 @@ class HeldTensors(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _REPLACES:
             raise NotImplementedError("it gives a tensor another memory")
+        if func == _DETACHES:
+            func, args = torch.Tensor.detach, args[:1]
         if self._instead:
             args, kwargs = pytree.tree_map_only(torch.Tensor, self.instead, (args, kwargs))
             result = func(*args, **kwargs)

@@ -28,6 +28,8 @@ _MACHINERY = (
     str(Path(functools.__file__)),
     "<",
 )
+# From here on outwards it is no code of the function, which had no frame outside torch then.
+_CALLERS = f"{Path(__file__).parents[3]}{os.sep}"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -86,7 +88,7 @@ def of_node(node: Node) -> SourceLine | None:
 def of_error(error: BaseException) -> SourceLine | None:
     """The innermost line of the user's code in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__)
-    outside = [f for f in frames if not f.filename.startswith(_MACHINERY)]
+    outside = [f for f in frames if not f.filename.startswith((*_MACHINERY, _CALLERS))]
     if not outside or outside[-1].lineno is None:
         return None
     return SourceLine(outside[-1].filename, outside[-1].lineno)
@@ -104,4 +106,6 @@ def of_function(fn: Callable[..., Any]) -> str:
 def _user_frame(frame: FrameType | None) -> SourceLine | None:
     while frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
         frame = frame.f_back
-    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno)
+    if frame is None or frame.f_code.co_filename.startswith(_CALLERS):
+        return None
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno)
