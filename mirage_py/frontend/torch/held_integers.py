@@ -32,6 +32,7 @@ _SMALL = _WHOLE - 1
 # What positions are moved by, and compared with then.
 _MOVED = 1 << 22
 _WIDE = (torch.int64, torch.int32)
+_NARROW = (torch.int16, torch.int8, torch.uint8)
 
 
 # What gives elements of its operands as they are, by places, by a condition or by their order.
@@ -174,6 +175,8 @@ def _check_operands(
             raise _refusal(t, "a division of integers of any size")
     elif name in (*_MASKS, *_SHIFTS):
         _check_bits(t, name, operands, args)
+    elif name in _CASTS and _kind(node) in _NARROW and worst is not Held.KEPT:
+        raise _refusal(t, "the low bits of integers of any size")
 
 
 def _check_positions(

@@ -9,7 +9,7 @@ allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, prod
+from math import ceil, floor, inf, isnan, prod
 from types import MappingProxyType
 
 from mirage_py.errors import UnsupportedError
@@ -31,6 +31,12 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _TRUTHS = ("mask", *COMPARISONS, "isnan", "isinf")
 _ROUNDED = named(lambda o: o.jumps and o.arity == 1)
 _KEPT = ("cast", "read", "shift", "max", "accum_max")
+_OF_BITS = named(lambda o: o.is_bitwise)
+_ANY = (-inf, inf)
+# Of the result of some additions and products in float32.
+_PLACES = 2.0**-20
+# Up to here every type of floats of two bytes has every whole number.
+_IN_EVERY_FLOAT = 256
 
 
 def require_whole_numbers(program: Program) -> None:
@@ -123,16 +129,23 @@ def _followed(
     ``held`` has those of floating-point tensors that hold whole numbers.
     """
     bounds: list[Bounds | None] = []
+    # The same of numbers that need not be whole.
+    ranges: list[Bounds] = []
     loss = ""
     for position, node in enumerate(nodes):
         args = [bounds[a] for a in node.args]
+        between = [ranges[a] for a in node.args]
         if node.op == "cast":
             assert isinstance(node.attr, DType)
             loss = loss or _lost(args[0], node.attr, f"%{position}")
         if node.op == "load" and node.access.tensor in held:
             bounds.append(held[node.access.tensor])
+        elif node.op in _ROUNDED and args[0] is None:
+            bounds.append(_rounded(node.op, between[0]))
         else:
             bounds.append(_bounds(node, args, sizes, tensors))
+        whole = bounds[-1]
+        ranges.append(_range(node, between, sizes) if whole is None else whole)
     return bounds, loss
 
 
@@ -190,7 +203,7 @@ def _bounds(
         value = node.attr if isinstance(node.attr, float) else float(sizes[str(node.attr)])
         return (value, value) if value.is_integer() else None
     if node.op in _ROUNDED:
-        return args[0] if args[0] is not None else (-inf, inf)
+        return args[0]
     if node.op == "bit_and":  # of whole numbers, whatever their size
         args = [(-inf, inf) if a is None else a for a in args]
     known = [a for a in args if a is not None]
@@ -198,12 +211,44 @@ def _bounds(
         return None
     if node.op in _KEPT:
         return known[0]
+    return _ruled(node, known, sizes)
+
+
+def _ruled(node: Node, args: Sequence[Bounds], sizes: Mapping[str, int]) -> Bounds | None:
+    """What arithmetic makes of numbers within bounds; None where there is no rule."""
     if node.op in ("sum", "matmul"):
         count = prod(sizes[d] for d in node.reduced)
-        ends = known[0] if node.op == "sum" else _product(*known)
+        ends = args[0] if node.op == "sum" else _product(*args)
         return min(ends[0], ends[0] * count), max(ends[1], ends[1] * count)
     rule = _RULES.get(node.op)
-    return rule(*known) if rule is not None else None
+    return rule(*args) if rule is not None else None
+
+
+def _range(node: Node, args: Sequence[Bounds], sizes: Mapping[str, int]) -> Bounds:
+    """The least and the greatest number that a node may be, but for rounding in float32."""
+    if node.op == "const" and isinstance(node.attr, float):
+        return node.attr, node.attr
+    if node.op == "cast" and node.attr != F32:  # small whole numbers are in every type
+        low, high = (a if abs(a) <= _IN_EVERY_FLOAT and a.is_integer() else inf for a in args[0])
+        return -inf if low == inf else low, high
+    if node.op in _KEPT:
+        return args[0]
+    found = None if node.op in _OF_BITS else _ruled(node, args, sizes)
+    return _ANY if found is None or any(map(isnan, found)) else found
+
+
+def _rounded(name: str, between: Bounds) -> Bounds:
+    """The least and the greatest whole number that a number is rounded to."""
+    low, high = between
+    half = 0.5 if name == "round" else 0.0
+    # What is computed may be a few last places beyond the ends.
+    low, high = low - half - abs(low) * _PLACES, high + half + abs(high) * _PLACES
+    down = floor if name == "floor" or (name == "trunc" and low > 0) else ceil
+    up = ceil if name == "ceil" or (name == "trunc" and high < 0) else floor
+    return (
+        float(down(low)) if low > -inf else -inf,
+        float(up(high)) if high < inf else inf,
+    )
 
 
 def _product(a: Bounds, b: Bounds) -> Bounds:

@@ -144,19 +144,28 @@ def _clamped_to(t: Lowering, node: int) -> tuple[float, float]:
 
 
 def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:
+    kind = torch.iinfo(to)
     if is_masked(t.node_in_hand) and not have.is_floating_point:
         # The upper bits go at once: what chooses among words would not hold their low ones.
-        return t.apply("bit_and", x, (1 << torch.iinfo(to).bits) - 1)
+        return t.apply("bit_and", x, (1 << kind.bits) - 1)
     bounds = t.whole_bounds(x)
     if have.is_floating_point and bounds is None:
         x = t.apply("trunc", x)
-    if bounds is None and torch.iinfo(to).bits < torch.iinfo(torch.int32).bits:
+        bounds = t.whole_bounds(x)
+    if kind.bits >= torch.iinfo(torch.int32).bits:
+        return x
+    if bounds is not None and kind.min <= bounds[0] and bounds[1] <= kind.max:
+        return x
+    if have.is_floating_point:
         raise t.refuse(
             f"{have} as {to} is not supported here",
-            why="what is out of range would wrap around",
-            repair="clamp the values first, or keep a wider type",
+            why="what is out of range would be any number",
+            repair=f"clamp the values to {kind.min} and {kind.max} first, or keep a wider type",
         )
-    return x
+    # The low bits are left, the highest of which is the sign.
+    if kind.min == 0:
+        return t.apply("bit_and", x, kind.max)
+    return t.apply("sub", t.apply("bit_and", x, kind.max), t.apply("bit_and", x, -kind.min))
 
 
 def _dtype(kind: torch.dtype) -> DType:

@@ -49,7 +49,6 @@ def test_quantised_weights(agrees):
         lambda x, m: x * (m + m).float(),
         lambda x, m: x * m.sum(-1, keepdim=True, dtype=torch.int8),
         lambda x, m: x * (-m).float(),
-        lambda x, m: x * m.to(torch.uint8).to(torch.int64),
         lambda x, m: x * (m.to(torch.int32) @ m.to(torch.int32).T @ m.to(torch.int32)),
     ],
 )
@@ -77,6 +76,51 @@ def test_floats_as_integers(agrees):
     )
     with pytest.raises(UnsupportedError, match="int8"):
         trace(lambda x: x.to(torch.int8) * 0.1, x)
+
+
+@pytest.mark.parametrize("to", [torch.uint8, torch.int8, torch.int16], ids=str)
+@pytest.mark.parametrize("have", [torch.int64, torch.int32], ids=str)
+def test_integers_of_fewer_bits_have_the_low_ones(have, to):
+    edges = [0, 1, 127, 128, 255, 256, -1, -128, -129, 32767, 32768, 2**24 + 1, 2**31 - 1, -(2**31)]
+    a = torch.tensor(edges, dtype=have)
+    program = trace(lambda a: (a.to(to), a.to(to).float() * 0.5), a)
+    found = torch_function(program)(a)
+    assert found[0].equal(a.to(to))
+    assert found[1].equal(a.to(to).float() * 0.5)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, z: ((x * 3).round() + z).clamp(0, 15).to(torch.uint8),
+        lambda x, z: (x.clamp(0, 1) * 255 + 0.5).to(torch.uint8),
+        lambda x, z: x.clamp(-127.5, 127.5).to(torch.int8),
+        lambda x, z: (x.clamp(-1, 1) * 127).bfloat16().to(torch.int8),
+        lambda x, z: x.clamp(2.5, 3.5).to(torch.int8) + x.clamp(-3.5, -2.5).floor().to(torch.int8),
+    ],
+)
+def test_floats_within_bounds_as_narrow_integers(fn):
+    x = torch.tensor([-300.0, -127.5, -3.2, -0.5, -0.0, 0.4, 0.999, 1.0, 2.7, 3.5, 128.0, 1e9])
+    for z in (torch.arange(12), torch.arange(12).int(), torch.arange(12) * 0.5):
+        program = trace(fn, x, z)
+        found = torch_function(program)(*[x, z][: len(program.inputs)])
+        assert found.dtype == fn(x, z).dtype
+        assert found.equal(fn(x, z))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.to(torch.uint8),
+        lambda x: (x.clamp(0, 1) * 256).to(torch.uint8),
+        lambda x: x.clamp(-129, 0).to(torch.int8),
+        lambda x: (x.clamp(0, 1) * 255).ceil().to(torch.uint8),  # by a rounding error 256
+        lambda x: x.long().to(torch.uint8),
+    ],
+)
+def test_floats_that_may_be_out_of_range_are_refused(fn):
+    with pytest.raises(UnsupportedError, match="is not supported here"):
+        trace(fn, torch.randn(3, 5))
 
 
 # Neighbours that float32 does not tell apart, or nearly does not.
