@@ -118,6 +118,12 @@ class Reference:
     def bit_and(self, a: Pair, b: Pair) -> Pair:
         return self.keyed("bit_and", a[0], b[0])
 
+    def bit_or(self, a: Pair, b: Pair) -> Pair:
+        return self.keyed("bit_or", a[0], b[0])
+
+    def bit_xor(self, a: Pair, b: Pair) -> Pair:
+        return self.keyed("bit_xor", a[0], b[0])
+
     def shift_right(self, a: Pair, b: Pair) -> Pair:
         return self.keyed("shift_right", a[0], b[0])
 

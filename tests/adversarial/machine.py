@@ -397,6 +397,8 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "isnan": lambda x: np.not_equal(x, x), "isinf": lambda x: np.equal(np.abs(x), np.inf),
     "fmod": np.fmod, "e4m3": _e4m3,
     "bit_and": lambda x, y: 1.0 * np.bitwise_and(x.astype(np.int64), y.astype(np.int64)),
+    "bit_or": lambda x, y: 1.0 * np.bitwise_or(x.astype(np.int64), y.astype(np.int64)),
+    "bit_xor": lambda x, y: 1.0 * np.bitwise_xor(x.astype(np.int64), y.astype(np.int64)),
     "shift_right": lambda x, y: np.floor(np.trunc(x) / 2.0 ** np.trunc(np.maximum(y, 0))),
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "maximum": np.maximum, "minimum": np.minimum, "shift": lambda x: x,

@@ -84,6 +84,8 @@ FUNCTIONS: dict[str, Function] = {
     "pow": Function("pow(x, exponent)", 2, 2, lambda b, args: power(b, args[0], args[1])),
     "fmod": Function("fmod(x, y)", 2, 2, _elementwise("fmod")),
     "bit_and": Function("bit_and(x, y)", 2, 2, _elementwise("bit_and")),
+    "bit_or": Function("bit_or(x, y)", 2, 2, _elementwise("bit_or")),
+    "bit_xor": Function("bit_xor(x, y)", 2, 2, _elementwise("bit_xor")),
     "shift_right": Function("shift_right(x, bits)", 2, 2, _elementwise("shift_right")),
     "e2m1": Function("e2m1(code)", 1, 1, lambda b, args: composites.e2m1(b, args[0])),
     "clamp": Function("clamp(x, low, high)", 3, 3, _clamp),

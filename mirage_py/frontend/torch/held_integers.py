@@ -25,6 +25,7 @@ from mirage_py.ugraph.building import look_ups
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.checks.kept_integers import kept_types
 from mirage_py.ugraph.checks.whole_numbers import Bounds, whole_bounds
+from mirage_py.ugraph.operators import operator
 
 # Up to here float32 has every whole number; below it none stands for others too.
 _WHOLE = 1 << 24
@@ -52,10 +53,11 @@ _DIVIDES = ("floor_divide", "div", *_REMAINDERS)
 _ORDERS = ("topk", "sort", "argmax", "argmin")
 _COMPARES = ("lt", "le", "gt", "ge", "eq", "ne")
 _MASKS = ("bitwise_and", "__and__")
+_JOINS = ("bitwise_or", "__or__", "bitwise_xor", "__xor__")
 _SHIFTS = ("__rshift__", "bitwise_right_shift")
 _CASTS = ("_to_copy", "copy")
 # What is asked whatever the operands are: the numbers of these may be large.
-_ALWAYS = (*_COMPARES, *_MASKS, *_SHIFTS, *_DIVIDES)
+_ALWAYS = (*_COMPARES, *_MASKS, *_JOINS, *_SHIFTS, *_DIVIDES)
 
 
 def check_held(t: Lowering, made: Any, args: Sequence[Any]) -> None:
@@ -173,7 +175,7 @@ def _check_operands(
         others = [how for n, how in operands.items() if n is not node.args[0]]
         if worst > most or _is_large(args) or any(how is not Held.EXACT for how in others):
             raise _refusal(t, "a division of integers of any size")
-    elif name in (*_MASKS, *_SHIFTS):
+    elif name in (*_MASKS, *_JOINS, *_SHIFTS):
         _check_bits(t, name, operands, args)
     elif name in _CASTS and _kind(node) in _NARROW and worst is not Held.KEPT:
         raise _refusal(t, "the low bits of integers of any size")
@@ -316,7 +318,7 @@ def _result(t: Lowering, name: str, made: NamedArray, worst: Held, args: Sequenc
         worst = _cast(t, worst)
     if hands_on or name in _CASTS:
         if worst in (Held.KEPT, Held.NEAREST):
-            bits = t.builder.nodes[made.node].op in ("bit_and", "shift_right")
+            bits = operator(t.builder.nodes[made.node].op).is_bitwise
             is_kept = _are_kept(t, [made.node]) or (worst is Held.KEPT and bits)
             return Held.KEPT if is_kept else Held.NEAREST
         return worst
@@ -329,7 +331,7 @@ def _computed(t: Lowering, name: str, worst: Held, args: Sequence[Any]) -> Held:
         return worst
     if worst is Held.WHOLE and name in (*_DIVIDES, *_ORDERS, *_SIGNS):
         return worst
-    if name in (*_MASKS, *_SHIFTS) and worst is Held.KEPT:
+    if name in (*_MASKS, *_JOINS, *_SHIFTS) and worst is Held.KEPT:
         return worst
     if _is_moved(t, name, worst, args):
         return Held.MOVED

@@ -257,9 +257,18 @@ def _product(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _masked(a: Bounds, b: Bounds) -> Bounds | None:
-    """What has no bits beyond those of a mask that is not negative."""
+    """What has no bits beyond those of a mask that is not negative, nor of the longer of two."""
     ends = [x[1] for x in (a, b) if x[0] >= 0]
-    return (0.0, min(ends)) if ends else None
+    return (0.0, min(ends)) if ends else _joined(a, b)
+
+
+def _joined(a: Bounds, b: Bounds) -> Bounds | None:
+    """What has no more bits than the longer of the two."""
+    ends = (*a, *b)
+    if inf in map(abs, ends):
+        return None
+    top = float(1 << max((int(x) if x >= 0 else -int(x) - 1).bit_length() for x in ends))
+    return (0.0 if min(ends) >= 0 else -top), top - 1
 
 
 def _shifted(a: Bounds, b: Bounds) -> Bounds | None:
@@ -283,6 +292,8 @@ _RULES: Mapping[str, Callable[..., Bounds | None]] = {
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,
     "bit_and": _masked,
+    "bit_or": _joined,
+    "bit_xor": _joined,
     "shift_right": _shifted,
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),

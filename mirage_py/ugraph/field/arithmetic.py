@@ -103,6 +103,14 @@ class FieldOps(OrderedOps):
         """A keyed random function of both: a code is any number, and goes on as such."""
         return self.keyed("bit_and", a, b)
 
+    def bit_or(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """A keyed random function of both."""
+        return self.keyed("bit_or", a, b)
+
+    def bit_xor(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """A keyed random function of both."""
+        return self.keyed("bit_xor", a, b)
+
     def shift_right(self, a: FieldArray, b: FieldArray) -> FieldArray:
         """A keyed random function of both."""
         return self.keyed("shift_right", a, b)

@@ -376,6 +376,18 @@ _row(
     triton="tl.cast({0}, tl.int32) & tl.cast({1}, tl.int32)", c="(int){0} & (int){1}",
 )  # fmt: skip
 _row(
+    "bit_or", 2, 1, lambda x, y: _as_float(_as_whole(x) | _as_whole(y)), is_keyed=True,
+    about="The bits that one of two whole numbers has.", is_fresh=True,
+    is_bitwise=True, ulps=0, torch="torch.bitwise_or({}, {})",
+    triton="tl.cast({0}, tl.int32) | tl.cast({1}, tl.int32)", c="(int){0} | (int){1}",
+)  # fmt: skip
+_row(
+    "bit_xor", 2, 1, lambda x, y: _as_float(_as_whole(x) ^ _as_whole(y)), is_keyed=True,
+    about="The bits in which two whole numbers differ.", is_fresh=True,
+    is_bitwise=True, ulps=0, torch="torch.bitwise_xor({}, {})",
+    triton="tl.cast({0}, tl.int32) ^ tl.cast({1}, tl.int32)", c="(int){0} ^ (int){1}",
+)  # fmt: skip
+_row(
     "shift_right", 2, 1, lambda x, y: _as_float(_as_whole(x) >> np.clip(_as_whole(y), 0, 63)),
     about="A whole number over 2^y, rounded down.", is_keyed=True, is_fresh=True, is_bitwise=True,
     ulps=0, torch="torch.bitwise_right_shift({}, {})",

@@ -78,8 +78,10 @@ def logical_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
 
 @handles("bitwise_not.default")
 def bitwise_not(t: Lowering, x: NamedArray) -> NamedArray:
-    """Not x, of truth values."""
-    _refuse_integers(t)
+    """Not x, of truth values or whole numbers."""
+    kind = t.result_dtype()
+    if kind is not torch.bool:
+        return t.apply("sub", float(torch.iinfo(kind).max if kind is torch.uint8 else -1), x)
     return logical_not(t, x)
 
 
@@ -110,14 +112,16 @@ def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
 
 @handles("__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar")
 def shift_left(t: Lowering, x: NamedArray, y: int) -> NamedArray:
-    """x << y, of integers of 8 and 16 bits, of which the upper ones are lost."""
+    """x << y: of integers of 8 and 16 bits the upper bits are lost, others have to be small."""
     kind = torch.iinfo(t.result_dtype())
-    if kind.bits >= _WORD_BITS or not 0 <= y < kind.bits:
+    if not 0 <= y < kind.bits:
         raise t.refuse(
             f"torch operator {t.node_in_hand.target} is not supported",
             why=INTEGER_BITS.why,
             repair=INTEGER_BITS.repair,
         )
+    if kind.bits >= _WORD_BITS:
+        return t.apply("mul", x, 1 << y)
     top = 1 << kind.bits - y - 1
     if kind.min == 0:
         return t.apply("mul", t.apply("bit_and", x, 2 * top - 1), 1 << y)
@@ -128,16 +132,30 @@ def shift_left(t: Lowering, x: NamedArray, y: int) -> NamedArray:
 
 @handles("bitwise_or.Tensor", "__or__.Tensor")
 def bitwise_or(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
-    """x | y, of truth values."""
-    _refuse_integers(t)
+    """x | y, of truth values or whole numbers."""
+    if t.result_dtype() is not torch.bool:
+        return t.apply("bit_or", x, y)
     return logical_or(t, x, y)
+
+
+@handles("bitwise_or.Scalar", "__or__.Scalar")
+def bitwise_or_number(t: Lowering, x: NamedArray, y: int) -> NamedArray:
+    """x | y, of whole numbers."""
+    return t.apply("bit_or", x, y)
 
 
 @handles("bitwise_xor.Tensor", "__xor__.Tensor")
 def bitwise_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
-    """x ^ y, of truth values."""
-    _refuse_integers(t)
+    """x ^ y, of truth values or whole numbers."""
+    if t.result_dtype() is not torch.bool:
+        return t.apply("bit_xor", x, y)
     return logical_xor(t, x, y)
+
+
+@handles("bitwise_xor.Scalar", "__xor__.Scalar")
+def bitwise_xor_number(t: Lowering, x: NamedArray, y: int) -> NamedArray:
+    """x ^ y, of whole numbers."""
+    return t.apply("bit_xor", x, y)
 
 
 @handles("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -186,12 +204,3 @@ def truth(t: Lowering, x: NamedArray, place: int) -> NamedArray:
     if known == TRUE or known is not None or t.torch_dtype(place) is torch.bool:
         return x
     return t.apply("ne", x, 0.0)
-
-
-def _refuse_integers(t: Lowering) -> None:
-    if t.result_dtype() is not torch.bool:
-        raise t.refuse(
-            "the bits of integers are not supported",
-            why="integers in a program are positions, with + - * // and %",
-            repair="write it with // and %, or compute the mask outside",
-        )

@@ -89,6 +89,49 @@ def test_integers_of_fewer_bits_have_the_low_ones(have, to):
     assert found[1].equal(a.to(to).float() * 0.5)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: a | b,
+        lambda a, b: a ^ (b & 8),
+        lambda a, b: (a & 15 | 64, b ^ 3, 5 | a),
+        lambda a, b: ((a & 15) << 4 | (b & 15)).float() * 0.5,
+        lambda a, b: (a > 3).int() << 9 | (b > 3).int(),
+    ],
+)
+def test_bits_of_integers(fn, kind):
+    limits = torch.iinfo(kind)
+    a = torch.randint(limits.min, limits.max, (40,), generator=torch.Generator().manual_seed(3))
+    a[:2] = torch.tensor([limits.min, limits.max])
+    a, b = a.to(kind), a.flip(0).to(kind)
+    found = torch_function(trace(fn, a, b))(a, b)
+    torch.testing.assert_close(found, fn(a, b), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.bool], ids=str)
+def test_integers_with_all_bits_turned(kind):
+    a = torch.arange(-128, 128).to(kind)
+    assert torch_function(trace(lambda a: ~a, a))(a).equal(~a)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: a | 3,
+        lambda a: a ^ a.flip(-1),
+        lambda a: ~a,
+        lambda a: ~a.int(),
+        lambda a: a.int() | 2**30,
+        lambda a: a << 2,
+        lambda a: (a & 255) << 20,
+    ],
+)
+def test_bits_that_float32_does_not_hold_are_refused(fn):
+    with pytest.raises(UnsupportedError, match="is not supported here"):
+        trace(fn, torch.randint(0, 2**40, (3, 5)))
+
+
 @pytest.mark.parametrize(
     "fn",
     [
