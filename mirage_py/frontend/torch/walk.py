@@ -10,6 +10,7 @@ import torch
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture.recurrences import RECURRENT
 from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.handlers.contractions import sums
 from mirage_py.frontend.torch.held_integers import check_held
 from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
 from mirage_py.frontend.torch.lower.lowering import Lowering
@@ -104,6 +105,8 @@ def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number:
 def _check_kinds(lowering: Lowering, node: torch.fx.Node) -> None:
     """Tensors without data multiply whatever their types are; others do not."""
     read = node.all_input_nodes
+    if str(node.target) == "aten.einsum.default" and not sums(str(node.args[0])):
+        return  # a product element by element, of any types
     if str(node.target) == "aten._scaled_mm.default":
         read = read[:2]  # scales and a bias are of other types
     kinds = [n.meta["val"].dtype for n in read]

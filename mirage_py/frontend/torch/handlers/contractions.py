@@ -172,6 +172,13 @@ def einsum(
     return contract(t, spelled, result.replace("...", extra), list(operands))
 
 
+def sums(equation: str) -> bool:
+    """Whether a notation of Einstein's sums at all: else torch takes products of elements."""
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    letters = [c for c in inputs if c.isalpha()]
+    return len(letters) > len(set(letters)) if not arrow else any(c not in result for c in letters)
+
+
 def contract(
     t: Lowering, terms: Sequence[str], result: str, operands: Sequence[NamedArray]
 ) -> NamedArray:

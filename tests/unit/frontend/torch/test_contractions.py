@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.frontend.torch import trace
+from mirage_py.runtime.eager.eager_source import torch_function
 
 SHAPES = [
     ((5, 3), (3, 7)),
@@ -124,3 +125,17 @@ def test_sums_with_products(agrees, factors):
     agrees(lambda a, x, y: torch.addr(a, x, y, **factors), m, w, v)
     batch = torch.randn(2, 4, 5), torch.randn(2, 5, 3)
     agrees(lambda a, x, y: torch.addbmm(a, x, y, **factors), m, *batch)
+
+
+@pytest.mark.parametrize("equation", ["i,j->ij", "i, j -> i j", "i,j", "...i,j->...ij"])
+def test_products_of_elements_in_einsteins_notation_may_be_of_two_types(equation):
+    """Angles of rotary embeddings."""
+    at, frequencies = torch.arange(5), torch.rand(3)
+    for a, b in (
+        (at, frequencies),
+        (frequencies.half(), frequencies),
+        (at.int(), frequencies.half()),
+    ):
+        program = trace(lambda a, b: torch.einsum(equation, a, b), a, b)
+        found = torch_function(program)(a, b)
+        torch.testing.assert_close(found, torch.einsum(equation, a, b))
