@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mirage_py.frontend.torch.capture.capture import Capture
+from mirage_py.frontend.torch.capture.capture import RESULT_STRIDES, Capture
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.held_integers import check_result
 from mirage_py.frontend.torch.lower.complex_arrays import ComplexArray
@@ -58,7 +58,9 @@ def declare_outputs(
                 repair="return torch.view_as_real of it",
             )
         if as_in_memory:
-            layouts.append(ResultLayout.of(node.meta["val"]))
+            value = node.meta["val"]
+            strides = node.meta.get(RESULT_STRIDES, value.stride())
+            layouts.append(ResultLayout.of(value.shape, strides))
             array = views.transpose(lowering.builder, array, layouts[-1].order)
         _declare_output(lowering, node, name, array, devices)
     lowering.node = None

@@ -45,8 +45,17 @@ def channels_last(x):
     return torch.relu(x.to(memory_format=torch.channels_last))
 
 
+def masked_in_place(x):
+    return (x * 2).transpose(1, 3).masked_fill_(x[:, :1, :1].transpose(1, 3) > 0, 0.0)
+
+
+def triangle_in_place(x):
+    return (x * 2).mT.tril_(), (x * 2).mT.masked_fill(x.mT > 0, 1.0)
+
+
 DENSE = [
     heads_first, of_a_transposed, matrix, with_ones, merged, several, attention, channels_last,
+    masked_in_place, triangle_in_place,
 ]  # fmt: skip
 
 

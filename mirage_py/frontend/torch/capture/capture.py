@@ -37,6 +37,8 @@ from mirage_py.reasons import Code
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
 _TRACING = threading.RLock()
+# Among the notes of a node of a graph: strides that a result has in eager.
+RESULT_STRIDES = "result_strides"
 
 # They report errors that this module turns into one of its own.
 _NOISY_LOGGERS = (
@@ -85,6 +87,9 @@ class _Returned:
     # For each tensor among the leaves the given one that it is, or shares memory with.
     same: Sequence[int | None] = ()
     shares: Sequence[int | None] = ()
+    # How it lies in eager: what an operator in place writes lies as before, which a functional
+    # graph does not show.
+    strides: Sequence[tuple[int, ...]] = ()
 
 
 class _FunctionFailed(Exception):  # noqa: N818  it says what happened
@@ -127,6 +132,7 @@ class _Flat(torch.nn.Module):
         self._returned.counted = tuple(statistics.counted.values())
         found = tuple(x for x in self._returned.leaves if isinstance(x, torch.Tensor))
         self._returned.same = [_first(tensors, is_, x) for x in found]
+        self._returned.strides = [x.stride() for x in found]
         self._returned.shares = [_first(tensors, _shares_memory, x) for x in found]
         return found
 
@@ -266,6 +272,9 @@ def _unpacked(
     # What is written comes first.
     names = signature.user_inputs_to_mutate.values()
     written = dict(zip((placeholders[name] for name in names), results, strict=False))
+    for node, strides in zip(results[len(written) :], returned.strides, strict=True):
+        if isinstance(node, torch.fx.Node):
+            node.meta[RESULT_STRIDES] = strides
     nodes = zip(results[len(written) :], returned.same, returned.shares, strict=True)
     leaves = tuple(
         _result(*next(nodes), given, written, where) if isinstance(leaf, torch.Tensor) else leaf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,16 +21,14 @@ class ResultLayout:
     strides: tuple[int, ...]
 
     @classmethod
-    def of(cls, value: torch.Tensor) -> ResultLayout:
-        """That of a tensor of torch, with data or without."""
-        axes, strides = range(value.dim()), value.stride()
-        order = tuple(axes)
-        if not value.is_contiguous():
-            # Axes of extent 1 stay where they stand, and so do those of stride 0.
-            moving = [a for a in axes if value.shape[a] > 1 and strides[a] > 0]
-            by_stride = iter(sorted(moving, key=strides.__getitem__, reverse=True))
-            order = tuple(next(by_stride) if a in moving else a for a in axes)
-        return cls(order, tuple(value.shape), strides)
+    def of(cls, shape: Sequence[int], strides: Sequence[int]) -> ResultLayout:
+        """That of a tensor of torch."""
+        axes = range(len(shape))
+        # Axes of extent 1 stay where they stand, and so do those of stride 0.
+        moving = [a for a in axes if shape[a] > 1 and strides[a] > 0]
+        by_stride = iter(sorted(moving, key=strides.__getitem__, reverse=True))
+        order = tuple(next(by_stride) if a in moving else a for a in axes)
+        return cls(order, tuple(shape), tuple(strides))
 
     @property
     def is_row_major(self) -> bool:
