@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,13 @@ from mirage_py.frontend.torch.guards.plain_values import is_plain
 from mirage_py.frontend.torch.guards.state import State
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.held_integers import note_literal
-from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread, literal
+from mirage_py.frontend.torch.lower.inputs import (
+    check_input,
+    declare_inputs,
+    drop_unread,
+    is_table,
+    literal,
+)
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.naming import identifier
 from mirage_py.frontend.torch.lower.refusals import is_refused
@@ -299,8 +306,9 @@ def trace_call(
     for node, held in captured.constants.items():
         if not node.users and node not in captured.written:
             continue
-        origin = find_origin(places_of, held)
+        origin = find_origin(places_of, held) or _table(node, held, leaves[places[0]].device)
         if origin is not None:
+            has_literals |= is_table(node, held)
             origins[node] = origin
             check_input(origin.fetch(), origin.name, where)
             wanted[node] = (origin.name, origin.fetch())
@@ -375,6 +383,19 @@ def _origin_of(buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: s
     if origin is None:
         raise changes_state("a tensor that cannot be found again", where)
     return origin
+
+
+def _table(node: torch.fx.Node, held: torch.Tensor, device: torch.device) -> Origin | None:
+    """Many numbers that a function has written down, on the device of its arguments. Each call
+    makes the same ones: what they are made of is watched.
+    """
+    if not is_table(node, held):
+        return None
+    return Origin("table", partial(_itself, held.to(device)))
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _stays_whole(operator: str) -> bool:

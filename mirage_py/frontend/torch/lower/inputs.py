@@ -94,7 +94,7 @@ def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> Name
     """
     if held.numel() == 1:
         return lowering.full(held.shape, held.item())
-    if held.numel() <= _MOST_WRITTEN_DOWN and _is_made_in_call(node):
+    if _is_made_in_call(node):
         return _chosen(lowering, held)
     lowering.node = next(iter(node.users), node)
     raise lowering.refuse(
@@ -102,6 +102,11 @@ def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> Name
         why="it was not found in the closure, the globals or the attributes of the function",
         repair="pass it as an argument",
     )
+
+
+def is_table(node: torch.fx.Node, held: torch.Tensor) -> bool:
+    """Whether a function has written down more numbers than are chosen one by one."""
+    return held.numel() > _MOST_WRITTEN_DOWN and _is_made_in_call(node)
 
 
 def _is_made_in_call(node: torch.fx.Node) -> bool:

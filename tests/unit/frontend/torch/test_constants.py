@@ -47,3 +47,33 @@ def test_a_tensor_that_is_held_somewhere_is_none_of_them():
     held()
     with pytest.raises(UnsupportedError, match=r"a constant tensor of shape \[3\]"):
         mirage_py.trace(lambda x: x * held().clone(), torch.randn(2, 3))
+
+
+CORNER = 1.0
+
+
+def edges(x: Tensor) -> Tensor:
+    """As image libraries spell their filters: more numbers than are chosen one by one."""
+    along = [[-CORNER, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]
+    across = [[-1.0, -2.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]]
+    return torch.nn.functional.conv2d(x, torch.tensor([along, across])[:, None])
+
+
+def squares_at(x: Tensor) -> Tensor:
+    table = torch.tensor([n * n for n in range(20)])
+    return x.flatten()[:7] * table[torch.arange(7) * 2]
+
+
+@pytest.mark.parametrize("function", [edges, squares_at])
+def test_many_numbers_are_an_input_that_calls_need_not_pass(function, monkeypatch):
+    from frontend_kernels import Interpreter
+
+    from mirage_py.frontend.searches import CallOptions
+    from mirage_py.frontend.superoptimized import SuperoptimizedFunction
+
+    served = SuperoptimizedFunction(function, CallOptions(strict=True), Interpreter())
+    x = torch.randn(2, 1, 6, 6)
+    for corner in (1.0, 1.0, 5.0):  # a number that is part of it is watched
+        monkeypatch.setitem(globals(), "CORNER", corner)
+        torch.testing.assert_close(served(x), function(x))
+    assert [t.name for t in served.entry(x).traced.program.inputs] == ["x", "table"]
