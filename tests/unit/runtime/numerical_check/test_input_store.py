@@ -34,6 +34,7 @@ from mirage_py.verify.numerical_check.numerical_check import (
     Reference,
     cases,
     judge,
+    reference,
 )
 
 PLAN = two_kernel_plan(dtype=BF16, strides=(80, 1))
@@ -113,6 +114,16 @@ def test_the_device_says_of_right_outputs_what_the_host_says(store: InputStore):
         assert there.bound == pytest.approx(here.bound, rel=1e-9)
         assert there.eager_rel_error == pytest.approx(here.eager_rel_error, rel=1e-9)
         assert (there.nonfinite, there.compared) == (here.nonfinite, here.compared)
+
+
+def test_the_device_takes_any_integer_for_what_is_no_number():
+    program = parse("N = 3\nX[N], U[N] : f32\nY[N] : i8\nY[n] = cast(round(X[n] / U[n]), i8)")
+    arrays = {"X": np.array([0.0, 20.0, -30.0]), "U": np.array([0.0, 1.0, 1.0])}
+    there = DeviceJudge(program, reference(program, arrays), CPU)
+    for first in (0, -128, 7):
+        y = torch.tensor([first, 20, -30], dtype=torch.int8)
+        assert there.evidence((y,), None).passed
+    assert not there.evidence((torch.tensor([0, 25, -30], dtype=torch.int8),), None).passed
 
 
 def test_the_device_says_of_wrong_outputs_what_the_host_says(store: InputStore):

@@ -262,6 +262,17 @@ def test_values_that_are_not_finite():
     )
 
 
+def test_what_is_no_number_is_any_integer():
+    program = parse(
+        "N = 4\nX[N], U[N] : f32\nY[N] : i8\nY[n] = cast(clamp(round(X[n] / U[n]), -128, 127), i8)"
+    )
+    arrays = {"X": np.array([0.0, 300.0, 20.0, -30.0]), "U": np.array([0.0, 1.0, 1.0, 1.0])}
+    found = reference(program, arrays)
+    for anything in (0.0, -128.0, 7.0):
+        assert judge(program, found, {"Y": np.array([anything, 127.0, 20.0, -30.0])}).passed
+    assert not judge(program, found, {"Y": np.array([0.0, 127.0, 25.0, -30.0])}).passed
+
+
 def test_a_large_program_is_compared_in_part():
     program = parse(ATTENTION.format(sizes="T = 1200, S = 2000, C = 4", type="f16"))
     draw = np.random.default_rng(0)

@@ -127,8 +127,8 @@ def float64(x):
     return x.double() * 2  # here
 
 
-def bits_of_integers(x):
-    return torch.where(torch.arange(6) ^ 1 == 0, x, 0.0)  # here
+def a_common_divisor(x):
+    return torch.where(torch.gcd(torch.arange(6), torch.tensor(4)) == 1, x, 0.0)  # here
 
 
 def another_device(x):
@@ -151,8 +151,8 @@ def nothing(x):
     del x
 
 
-def a_literal_table(x):
-    return x * torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]] * 4)  # here
+def words_of_floats(x):
+    return torch.where(x.view(torch.int32) > 5, x, 0.0)  # here
 
 
 def dropped_attention(x):
