@@ -121,7 +121,7 @@ def _of_numbers(t: Lowering, op: str, x: NamedArray, y: NamedArray) -> NamedArra
     return t.apply("where", t.apply("isnan", x), y, both)
 
 
-@handles("clamp.default", "clamp.Tensor", "clip.default", "clip.Tensor", "hardtanh.default")
+@handles("clamp.default", "clamp.Tensor", "clip.default", "clip.Tensor")
 def clamp(
     t: Lowering, x: Operand, low: Operand | None = None, high: Operand | None = None
 ) -> NamedArray:
@@ -131,6 +131,12 @@ def clamp(
     if high not in (None, math.inf):
         x = t.apply("minimum", x, high)
     return t.array(x)
+
+
+@handles("hardtanh.default")
+def hardtanh(t: Lowering, x: Operand, min_val: Operand = -1, max_val: Operand = 1) -> NamedArray:
+    """min(max(x, min_val), max_val)."""
+    return clamp(t, x, min_val, max_val)
 
 
 @handles("clamp_min.default", "clamp_min.Tensor")

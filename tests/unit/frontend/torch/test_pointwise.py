@@ -96,6 +96,7 @@ ONE = {
     "round_tens": lambda x: torch.round(x, decimals=-1),
     "nan_to_num_values": lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0),
     "threshold": lambda x: F.threshold(x, 0.1, 0.5),
+    "hardtanh_of_integers": lambda x: F.hardtanh(x, min_val=-1, max_val=1),
     "power": lambda x: x**3,
     "remainder_number": lambda x: torch.remainder(x, 0.5),
     "remainder_negative": lambda x: torch.remainder(x, -1.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -32,6 +33,35 @@ def test_every_operator_is_one_of_torch():
 
 def test_every_handler_says_what_it_computes():
     assert [name for name, row in HANDLERS.items() if not row.handler.__doc__] == []
+
+
+def _numbers(value):
+    """A size that torch repeats for each axis, or a list that is empty, as a tuple."""
+    return tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) else value
+
+
+def test_what_a_handler_is_not_given_is_as_torch_has_it():
+    # Graphs leave out arguments that equal the default of the schema, as hardtanh(x, -1, 1) does.
+    same = {((), None), (None, ()), ("valid", 0), (True, None)}
+    apart = []
+    for name, row in HANDLERS.items():
+        packet, overload = name.removeprefix("aten.").split(".")
+        schema = getattr(getattr(torch.ops.aten, packet), overload)._schema
+        own = list(inspect.signature(row.handler).parameters.values())[1:]
+        given = [a for a in schema.arguments if not a.kwarg_only]
+        pairs = list(
+            zip(given, [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD], strict=False)
+        )
+        names = {p.name: p for p in own if p.kind is not p.VAR_POSITIONAL}
+        pairs += [(a, names[a.name]) for a in schema.arguments if a.kwarg_only and a.name in names]
+        for argument, parameter in pairs:
+            if not argument.has_default_value() or argument.name.startswith("cudnn_enable"):
+                continue
+            theirs, ours = _numbers(argument.default_value), _numbers(parameter.default)
+            theirs = theirs[0] if isinstance(theirs, tuple) and len(theirs) == 1 else theirs
+            if theirs != ours and (theirs, ours) not in same:
+                apart.append((name, argument.name, theirs, ours))
+    assert apart == []
 
 
 def test_an_operator_has_one_handler():
