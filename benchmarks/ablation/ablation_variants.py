@@ -10,7 +10,7 @@ from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import MirageError
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
-from mirage_py.ugraph.ir.launch_choices import LayoutMode, MatmulInstruction, OverlapMode
+from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, OverlapMode
 from mirage_py.ugraph.ir.plan import Plan
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ FULL = "full"
 Changes = Mapping[str, object]
 _FOUR: tuple[Changes, ...] = (
     {"thread_graphs": False},
-    {"layouts": LayoutMode.NAIVE},
+    {"chosen_layouts": False},
     {"barrier_schedule": False},
     {"memory_reuse": False},
 )

@@ -9,7 +9,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.model.launches import BackEnd
-from mirage_py.ugraph.ir.launch_choices import Arch, CodeForm, NextStart
+from mirage_py.ugraph.ir.launch_choices import Arch, NextStart
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan, chained
 from mirage_py.ugraph.ir.program import Program
@@ -56,16 +56,16 @@ _LOOPS = {
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """``outputs`` in a block, positions in an iteration, warps, and stages of the inputs; the form
-    of codes. A plan in a ``chain`` starts while the call before it ends, and copies its first
-    weights before it waits.
+    """``outputs`` in a block, positions in an iteration, warps, and stages of the inputs; whether
+    codes have an excess. A plan in a ``chain`` starts while the call before it ends, and copies its
+    first weights before it waits.
     """
 
     outputs: int
     positions: int
     warps: int
     stages: int
-    form: CodeForm | None = None
+    has_excess: bool = False
     chain: bool = False
     backend: BackEnd = "cuda"
 
@@ -96,20 +96,21 @@ _OF_GROUPS = (Tiles(64, 4, 4, 3), Tiles(64, 4, 4, 2), Tiles(64, 2, 2, 4))
 _FLOATS = (Tiles(64, 128, 4, 4), Tiles(64, 128, 4, 5), Tiles(32, 256, 4, 4))
 
 
-def _in_forms(tiles: tuple[Tiles, ...], *forms: CodeForm, chained: int = 2) -> tuple[Tiles, ...]:
-    """Tiles as they are, in these forms of codes, and the first of each form in a chain."""
-    alike = [[replace(t, form=form) for t in tiles] for form in (None, *forms)]
+def _in_forms(
+    tiles: tuple[Tiles, ...], *, or_excess: bool = False, chained: int = 2
+) -> tuple[Tiles, ...]:
+    """Tiles as they are, with an excess of codes, and the first of each form in a chain."""
+    alike = [[replace(t, has_excess=e) for t in tiles] for e in (False, True)[: 1 + or_excess]]
     in_chain = [replace(t, chain=True) for of_form in alike for t in of_form[:chained]]
     return (*(t for of_form in alike for t in of_form), *in_chain)
 
 
-_BOTH = (CodeForm.PAIRS, CodeForm.EXCESS)
 TILES = {
     "bf16": _in_forms(_WORDS, chained=5),
     "int8": _in_forms(_BYTES, chained=6),
-    "int4": _in_forms(_NIBBLES, *_BOTH),
-    "int8_groups": _in_forms(_BYTES_OF_GROUPS, CodeForm.EXCESS),
-    "int4_groups": _in_forms(_OF_GROUPS, *_BOTH),
+    "int4": _in_forms(_NIBBLES, or_excess=True),
+    "int8_groups": _in_forms(_BYTES_OF_GROUPS, or_excess=True),
+    "int4_groups": _in_forms(_OF_GROUPS, or_excess=True),
     "mxfp4": _in_forms(tuple(replace(t, positions=4 * t.positions) for t in _OF_GROUPS)),
     # Of float8 that is no operand of wgmma the CUDA back end has no kernels.
     "fp8": tuple(replace(t, backend="triton") for t in _FLOATS),
@@ -167,7 +168,7 @@ def plan(ugraph: UGraph, tiles: Tiles) -> Plan:
         num_stages=(tiles.stages,),
         reversed_axes=True,
         evict_first=("W",),
-        codes=tiles.form,
+        excess_codes=tiles.has_excess,
     )
     if tiles.backend == "cuda":
         options = replace(options, arch=Arch.SM_90A)

@@ -29,7 +29,6 @@ from mirage_py.search.model.footprint import (
 from mirage_py.search.tilings.tiled_kernel import Dot, SectionWork, TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F16, F32
-from mirage_py.ugraph.ir.launch_choices import CodeForm
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # An SM has four quarters, each with tensor cores and plain cores of its own.
@@ -162,7 +161,7 @@ def _section_load(
             across = min(max(1, warps // dot.codes_shares), max(1, coded // MMA_ROWS))
             operand_bytes += dot.codes_bytes + across * dot.dtype.bytes * inner * other
             plain_flops += 2.0 * max(rows, MMA_ROWS) * max(columns, MMA_COLUMNS) * inner
-            if options.codes is CodeForm.EXCESS:
+            if options.excess_codes:
                 plain_flops += 2.0 * MMA_ROWS * max(other, MMA_COLUMNS) * inner
                 saved += _EXCESS_SAVES * coded * inner
             continue

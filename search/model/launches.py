@@ -72,13 +72,13 @@ def launch_options(
     for precision, is_reversed in product(kernel.precisions, _axis_orders(kernel)):
         counts = _warps(kernel, backend, is_reversed)
         forms = kernel.code_forms
-        for warps, stages, form in product(counts, depths if loops else (1,), forms):
+        for warps, stages, has_excess in product(counts, depths if loops else (1,), forms):
             # A loop without matmuls needs few stages; more would only take shared memory.
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
             options = _options(warps, depth, is_reversed, hints, precision, backend)
-            options = _with(options, "codes", form) if form else options
+            options = _with(options, "excess_codes", True) if has_excess else options
             if backend == "cuda" and loops and target is not None:
                 yield from _in_tf32(kernel, options, target)
                 yield from _summing(kernel, options, target)

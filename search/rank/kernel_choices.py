@@ -50,13 +50,13 @@ class KernelChoice:
     @property
     def tiling(self) -> Hashable:
         """Equal for choices that differ in launch options only; an order of axes is a tiling, and
-        so is another precision or form of codes.
+        so is another precision or an excess of codes.
         """
         if isinstance(self.kernel, LibraryCall):
             return self.kernel.op
         loops = tuple((s.loop, s.tile) for s in self.kernel.sections)
         chosen = self.options
-        return self.kernel.grid, loops, chosen.reversed_axes, chosen.precision, chosen.codes
+        return self.kernel.grid, loops, chosen.reversed_axes, chosen.precision, chosen.excess_codes
 
 
 class KernelRanker:

@@ -139,9 +139,9 @@ def _steps(
     if any(n.op == "matmul" for n in block.nodes):
         yield block, replace(options, reversed_axes=not options.reversed_axes)
         kernel = TiledKernel(tiling, backend=backend)
-        for form in kernel.code_forms:
-            if form is not options.codes:
-                yield block, replace(options, codes=form)
+        for has_excess in kernel.code_forms:
+            if has_excess is not options.excess_codes:
+                yield block, replace(options, excess_codes=has_excess)
         for precision in kernel.precisions:
             if precision is not options.precision:
                 plain = replace(options, matmul=None) if options.precision else options

@@ -19,7 +19,7 @@ from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.residency import SECTOR_BYTES
 from mirage_py.ugraph.ir.dtypes import F32, DType
-from mirage_py.ugraph.ir.launch_choices import CodeForm, Precision
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
@@ -139,16 +139,16 @@ class TiledKernel:
         return {n: c for n, c in self.body.codes.items() if self._codes_inside(n, c[0]) >= least}
 
     @cached_property
-    def code_forms(self) -> tuple[CodeForm | None, ...]:
-        """The forms that codes may have, the one with the fewest instructions first: of four bits
-        those that are whole numbers have several.
+    def code_forms(self) -> tuple[bool, ...]:
+        """Whether codes may have an excess, the choice with the fewest instructions first: of four
+        bits those may that are whole numbers.
         """
         chains = [c for n, c in self.codes.items() if n in self.dots]
         for chain in chains:
             ops = {self.block.nodes[n].op for n in chain}
             if "bit_and" not in ops or not ops <= _OF_WHOLE_CODES:
-                return (None,)
-        return (CodeForm.EXCESS, None) if chains else (None,)
+                return (False,)
+        return (True, False) if chains else (False,)
 
     def _codes_inside(self, number: int, load: int) -> int:
         """Codes of a row that lie side by side along a matmul's inner positions."""

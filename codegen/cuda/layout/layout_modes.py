@@ -10,7 +10,6 @@ from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.fragments import spread_sums
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of
-from mirage_py.ugraph.ir.launch_choices import LayoutMode
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, STATE, operator
 
@@ -21,7 +20,7 @@ def decided_layouts(facts: BlockAnalysis, options: LaunchConfig) -> Layouts:
     ``naive`` gives every tile the layout that suits its own shape, whatever its neighbours have.
     """
     ruled = choose_layouts(facts, options)
-    if options.layouts is not LayoutMode.NAIVE:
+    if options.chosen_layouts:
         return ruled
     return with_free(facts, ruled, _naive(facts, ruled, options))
 

@@ -29,7 +29,7 @@ from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.dtypes import BF16, F8E4M3, DType
-from mirage_py.ugraph.ir.launch_choices import CodeForm, Precision
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Registers of a result up to which every warp may have all of its rows and columns, and a share of
@@ -109,8 +109,8 @@ def partition_mma(
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
     kind = mma_kind(facts, number, options)
     in_parts = _may_be_in_parts(facts, number)
-    form = options.codes
-    coded = _coded(facts, (left, right), shape, form) if kind == HALF else None
+    may_be_pairs = options.excess_codes and facts.dtypes[facts.root(left)] == BF16
+    coded = _coded(facts, (left, right), shape, may_be_pairs) if kind == HALF else None
     groups, of_warps = None, shape.inner[kind.inner :]
     if coded is not None:
         shape, of_warps = coded
@@ -130,11 +130,14 @@ def partition_mma(
     plan = MmaPartition(
         left, right, facts.dtypes[left], found, groups is not None, coded is not None
     )
-    return _with_excess(facts, number, plan) if coded and form is CodeForm.EXCESS else plan
+    if coded is None or not options.excess_codes:
+        return plan
+    without = replace(options, excess_codes=False)
+    return _with_excess(facts, number, plan) or partition_mma(facts, number, without, given, first)
 
 
 def _coded(
-    facts: BlockAnalysis, operands: Sequence[int], shape: Shape, form: CodeForm | None
+    facts: BlockAnalysis, operands: Sequence[int], shape: Shape, may_be_pairs: bool
 ) -> tuple[Shape, Bits] | None:
     """The shape with the bits of K as an operand of codes is read, and those of them that warps may
     share out; None without such an operand.
@@ -144,7 +147,7 @@ def _coded(
     if len(known) != 1:
         return None
     order = CodeOrder.APART
-    if form is not None:
+    if may_be_pairs:
         found = codes_of(facts, facts.root(operands[loads.index(known[0])]))
         order = CodeOrder.BYTE if found is not None and found.is_pair else order
     inner = permuted(facts, known[0], shape.inner, order)
@@ -153,9 +156,10 @@ def _coded(
     return replace(shape, inner=inner), outside_pieces(facts, known[0], inner)
 
 
-def _with_excess(facts: BlockAnalysis, number: int, plan: MmaPartition) -> MmaPartition:
+def _with_excess(facts: BlockAnalysis, number: int, plan: MmaPartition) -> MmaPartition | None:
     """The plan with the zero point of codes and scales of groups left to sums: of codes that this
-    matmul alone reads and whose sums are a loop's. 16 and a code are a number of bfloat16.
+    matmul alone reads and whose sums are a loop's; None for others. 16 and a code are a number of
+    bfloat16.
     """
     operands = (facts.root(plan.left), facts.root(plan.right))
     is_left = code_load(facts, operands[0]) is not None
@@ -164,15 +168,15 @@ def _with_excess(facts: BlockAnalysis, number: int, plan: MmaPartition) -> MmaPa
     readers = [n for n in facts.emitted if operand in facts.inputs(n)]
     is_sum = state is not None and facts.block.nodes[state].op == "accum_sum"
     if codes is None or not is_sum or readers not in ([number], [state]):
-        return plan
+        return None
     if _is_read_on_the_way(facts, codes.load, operand):
-        return plan
+        return None
     wanted = plan.fragments.left if is_left else plan.fragments.right
     if codes.order(as_read(wanted, plan.fragments.shape.inner).registers) is None:
-        return plan
+        return None
     # Threads have the rows of their codes in sums, too, and other columns.
     if codes.factor >= 0 and not (is_left and _is_of_groups(facts, codes.factor, plan.fragments)):
-        return plan
+        return None
     has_excess = codes.kind == "u4" and facts.dtypes[operand] == BF16
     excess = codes.excess if has_excess else 0.0
     return replace(plan, codes_left=is_left, excess=excess, factor=codes.factor)

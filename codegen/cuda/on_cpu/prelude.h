@@ -127,21 +127,6 @@ inline void codes_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
         d[n] = pack_f16((two & 15u) - z, (two >> 16 & 15u) - z);
     }
 }
-template <int Byte>
-inline unsigned byte_times(unsigned bytes, unsigned factor) {
-    return (bytes >> 8 * Byte & 255u) * factor;
-}
-inline void codes_apart(unsigned* d, unsigned bytes, unsigned factor, unsigned mask, unsigned bits) {
-    for (int n = 0; n < 4; ++n, bytes >>= 8) d[n] = masked_with(byte_times<0>(bytes, factor), mask, bits);
-}
-inline void pairs_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
-    const float z = low_bf16(zero) - 128.0f;
-    for (int n = 0; n < 4; ++n, bytes >>= 8) d[n] = pack_bf16((bytes & 15u) - z, (bytes >> 4 & 15u) - z);
-}
-inline void pairs_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
-    const float z = low_f16(zero) - 1024.0f;
-    for (int n = 0; n < 4; ++n, bytes >>= 8) d[n] = pack_f16((bytes & 15u) - z, (bytes >> 4 & 15u) - z);
-}
 inline void excess_u4_bf16(unsigned* d, unsigned bytes) {
     for (int n = 0; n < 4; ++n, bytes >>= 8) {
         d[n] = pack_bf16((bytes & 15u) + 16.0f, (bytes >> 4 & 15u) + 16.0f);

@@ -94,45 +94,15 @@ __device__ __forceinline__ void codes_u4_f16(unsigned* d, unsigned bytes, unsign
     }
 }
 
-// A byte of four, times a number of 16 bits.
-template <int Byte>
-__device__ __forceinline__ unsigned byte_times(unsigned bytes, unsigned factor) {
-    unsigned d;
-    if (Byte < 2) {
-        asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(factor << 16 * (Byte & 1)), "r"(bytes), "r"(0u));
-    } else {
-        asm("dp2a.hi.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(factor << 16 * (Byte & 1)), "r"(bytes), "r"(0u));
-    }
-    return d;
-}
-
-// The low code of each byte and its high one, 16 bits apart and both as far from the lowest bit of
-// their half, where a factor has two bits 12 apart.
-__device__ __forceinline__ void codes_apart(unsigned* d, unsigned bytes, unsigned factor,
-                                            unsigned mask, unsigned bits) {
-    d[0] = masked_with(byte_times<0>(bytes, factor), mask, bits);
-    d[1] = masked_with(byte_times<1>(bytes, factor), mask, bits);
-    d[2] = masked_with(byte_times<2>(bytes, factor), mask, bits);
-    d[3] = masked_with(byte_times<3>(bytes, factor), mask, bits);
-}
-
-// The two codes of each of four bytes less a zero point, as in `codes_u4_bf16`.
-__device__ __forceinline__ void pairs_u4_bf16(unsigned* d, unsigned bytes, unsigned zero) {
-    codes_apart(d, bytes, 0x1001u, 0x000f000fu, 0x43004300u);
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) d[i] = sub_bf16x2(d[i], zero);
-}
-
-// The same, below the significand of 1024.
-__device__ __forceinline__ void pairs_u4_f16(unsigned* d, unsigned bytes, unsigned zero) {
-    codes_apart(d, bytes, 0x1001u, 0x000f000fu, 0x64006400u);
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) d[i] = sub_f16x2(d[i], zero);
-}
-
-// The two codes of each of four bytes and 16 more: the highest bits of the significand of 16.
+// The two codes of each of four bytes and 16 more: the highest bits of the significand of 16. A
+// factor with two bits 12 apart puts the codes of a byte 16 bits apart.
 __device__ __forceinline__ void excess_u4_bf16(unsigned* d, unsigned bytes) {
-    codes_apart(d, bytes, 0x8008u, 0x00780078u, 0x41804180u);
+    asm("dp2a.lo.u32.u32 %0, %1, %2, 0;" : "=r"(d[0]) : "r"(0x00008008u), "r"(bytes));
+    asm("dp2a.lo.u32.u32 %0, %1, %2, 0;" : "=r"(d[1]) : "r"(0x80080000u), "r"(bytes));
+    asm("dp2a.hi.u32.u32 %0, %1, %2, 0;" : "=r"(d[2]) : "r"(0x00008008u), "r"(bytes));
+    asm("dp2a.hi.u32.u32 %0, %1, %2, 0;" : "=r"(d[3]) : "r"(0x80080000u), "r"(bytes));
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) d[i] = masked_with(d[i], 0x00780078u, 0x41804180u);
 }
 
 // The same in the order of `codes_u4_bf16`.

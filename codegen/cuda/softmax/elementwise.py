@@ -157,11 +157,9 @@ class ThreadGraphs:
     def _write_code(self, made: Value, coded: _Coded, plan: MmaPartition | None) -> None:
         out, (found, order, held, factor) = self.out, coded
         has_excess = plan is not None and plan.excess > 0.0
-        is_byte = order is CodeOrder.BYTE
+        way = "codes"
         if has_excess:
-            way = "excess" if is_byte else "excess_apart"
-        else:
-            way = "pairs" if is_byte else "codes"
+            way = "excess" if order is CodeOrder.BYTE else "excess_apart"
         per_word, name = made.words // held.words, f"{way}_{found.kind}_{made.dtype.name}"
         subtracts = found.kind == "u4" and not has_excess
         zero = f", {found.zero_word(made.dtype)}" if subtracts else ""

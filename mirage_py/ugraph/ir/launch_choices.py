@@ -28,23 +28,6 @@ class BlockOrder(StrEnum):
     ROW_MAJOR = "row-major"
 
 
-class CodeForm(StrEnum):
-    """How weights of four bits become halves: the two codes of a byte as one pair, less their zero
-    point, or with it and 16 more, which one more matmul subtracts.
-    """
-
-    PAIRS = "pairs"
-    EXCESS = "excess"
-
-
-class LayoutMode(StrEnum):
-    """How register layouts are chosen."""
-
-    RULE = "rule"
-    SOLVER = "solver"
-    NAIVE = "naive"
-
-
 class MatmulInstruction(StrEnum):
     """The tensor-core instruction of a matmul on sm_90a."""
 

@@ -21,8 +21,6 @@ from mirage_py.ugraph.ir.launch_choices import (
     WARP_GRID,
     Arch,
     BlockOrder,
-    CodeForm,
-    LayoutMode,
     MatmulInstruction,
     NextStart,
     Option,
@@ -136,13 +134,12 @@ class LaunchConfig:
         default="`wgmma`",
         cost="`mma`: operands come through registers", capability=90,
     ))  # fmt: skip
-    codes: CodeForm | None = field(default=None, metadata=_about(
-        "codes", choice(CodeForm), _CUDA,
-        "how weights of four bits become halves: `pairs` takes the two codes of a byte with one "
-        "`dp2a`; `excess` also leaves their zero point to one more row tile of the matmul, and "
-        "scales of groups, of eight bits too, to the sums of a group",
-        default="pairs of codes two bytes apart, by shifts; less their zero point, times scales",
-        cost="`excess`: sums in float32 of about six times as large numbers",
+    excess_codes: bool = field(default=False, metadata=_about(
+        "codes", switch("excess"), _CUDA,
+        "leaves the zero point of four-bit weights to one more row tile of the matmul, and scales "
+        "of groups, of eight bits too, to the sums of a group",
+        default="each weight is less its zero point and times its scale before the matmul",
+        cost="sums in float32 of about six times as large numbers",
     ))  # fmt: skip
     warp_grid: tuple[int, ...] = field(default=(), metadata=_about(
         "warps", WARP_GRID, _CUDA,
@@ -207,12 +204,11 @@ class LaunchConfig:
         default="on",
         cost="shared memory and barriers",
     ))  # fmt: skip
-    layouts: LayoutMode | None = field(default=None, metadata=_about(
-        "layouts", choice(LayoutMode), _CUDA,
-        "the choice of register layouts; `naive` is for comparison; `solver`, of stored plans of "
-        "earlier versions, is retired and means `rule`",
-        default="`rule`",
-        cost="`naive`: layout conversions",
+    chosen_layouts: bool = field(default=True, metadata=_about(
+        "layouts", switch("naive", value=False), _CUDA,
+        "`naive` gives each tile the register layout that suits its own shape, for comparison",
+        default="layouts that few values have to change",
+        cost="layout conversions",
     ))  # fmt: skip
     barrier_schedule: bool = field(default=True, metadata=_about(
         "schedule", switch("off", value=False), _CUDA,

@@ -19,7 +19,6 @@ from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.rank.plan_model import PlanModel
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import H200
-from mirage_py.ugraph.ir.launch_choices import CodeForm
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 SIGNED = (
@@ -134,17 +133,17 @@ def test_buffers_of_codes_take_what_the_kernel_takes():
 
 def test_both_forms_of_nibbles_are_ranked_and_the_one_with_fewer_instructions_is_first():
     ranked = rank([family("nibbles")], H200, 8, "cuda")
-    forms = [i.plan.options[0].codes for i in ranked]
-    assert forms[0] is CodeForm.EXCESS
-    assert None in forms
-    plain = next(i for i in ranked if i.plan.options[0].codes is None)
+    forms = [i.plan.options[0].excess_codes for i in ranked]
+    assert forms[0]
+    assert not all(forms)
+    plain = next(i for i in ranked if not i.plan.options[0].excess_codes)
     assert ranked[0].estimate.time_us <= plain.estimate.time_us
-    others = {p.options[0].codes for p in neighbours(plain.plan, H200)}
-    assert CodeForm.EXCESS in others
+    others = {p.options[0].excess_codes for p in neighbours(plain.plan, H200)}
+    assert True in others
 
 
 @pytest.mark.parametrize("backend", ["cuda", "triton"])
 def test_bytes_have_one_form(backend: str):
     plan = first_plan("signed", 16, backend).plan
-    assert plan.options[0].codes is None
-    assert all(p.options[0].codes is None for p in neighbours(plan, H200))
+    assert not plan.options[0].excess_codes
+    assert not any(p.options[0].excess_codes for p in neighbours(plan, H200))

@@ -14,8 +14,6 @@ from mirage_py.errors import FormatError, InputError
 from mirage_py.ugraph.ir.launch_choices import (
     Arch,
     BlockOrder,
-    CodeForm,
-    LayoutMode,
     MatmulInstruction,
     NextStart,
     OverlapMode,
@@ -33,11 +31,11 @@ TEXTS = {
     "arch": ("sm_90a", "arch", Arch.SM_90A),
     "axes": ("reversed", "reversed_axes", True),
     "blocks": ("132", "persistent_blocks", 132),
-    "codes": ("excess", "codes", CodeForm.EXCESS),
+    "codes": ("excess", "excess_codes", True),
     "constants": ("W,U", "constants", ("W", "U")),
     "copies": ("descriptors", "descriptors", True),
     "joins": ("off", "concatenated_n", False),
-    "layouts": ("naive", "layouts", LayoutMode.NAIVE),
+    "layouts": ("naive", "chosen_layouts", False),
     "memory": ("off", "memory_reuse", False),
     "next": ("stores", "next_start", NextStart.STORES),
     "order": ("longest", "block_order", BlockOrder.LONGEST),
@@ -93,7 +91,7 @@ def test_all_at_once_are_sorted() -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("arch", "sm_80"), ("layouts", "rule"), ("precision", "ieee"), ("products", "wgmma")],
+    [("arch", "sm_80"), ("precision", "ieee"), ("products", "wgmma")],
 )
 def test_a_default_that_is_said_stays_said(key: str, text: str) -> None:
     assert LaunchConfig().with_flag(key, text).flags == ((key, text),)

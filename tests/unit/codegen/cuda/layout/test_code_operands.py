@@ -15,7 +15,7 @@ from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.ir.launch_choices import Arch, CodeForm
+from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 
@@ -280,21 +280,22 @@ def test_warps_that_share_out_the_inner_positions_wait_for_no_other(kind: str):
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("axes", ["reversed", ""])
-@pytest.mark.parametrize("form", ["pairs", "excess"])
 @pytest.mark.parametrize("kind", ["nibbles", "nibbles and scales of groups"])
-def test_the_codes_of_a_byte_are_a_pair_by_one_dot_product(kind: str, form: str, axes: str):
+def test_the_codes_of_a_byte_are_a_pair_by_one_dot_product(kind: str, axes: str):
     program, kernel = LOOPS[kind]
-    plan = cuda_plan(program, kernel, 3, axes=axes, codes=form)
+    plan = cuda_plan(program, kernel, 3, axes=axes, codes="excess")
     source = kernel_of(plan).source
     has_scales = kind != "nibbles"
-    # Reversed, these codes are columns, and sums have theirs in other threads.
-    has_excess = form == "excess" and not (has_scales and axes)
+    # Reversed, these codes are columns, and sums have theirs in other threads: no excess then.
+    has_excess = not (has_scales and axes)
     assert ("excess_u4_bf16(" in source) == has_excess
-    assert ("pairs_u4_bf16(" in source) != has_excess
+    assert (" codes_u4_bf16(&" in source) != has_excess
     assert ("scale_bf16<" in source) == (has_scales and not has_excess)
     # What pairs are multiplied by lies as in memory: halves change no places.
-    assert "join_halves(" not in source
-    assert "dp2a" in source
+    assert ("join_halves(" in source) != has_excess
+    assert ("dp2a" in source) == has_excess
+    plain = cuda_plan(program, kernel, 3, axes=axes)
+    assert (kernel_of(plain).source == source) != has_excess
     assert_exact(plan)
 
 
@@ -455,19 +456,19 @@ def test_the_excess_is_taken_off_by_a_row_tile_of_its_number():
     assert "_excess[r % 8];" in source
 
 
-@pytest.mark.parametrize("form", ["pairs", "excess"])
-def test_codes_that_are_no_nibbles_have_one_form(form: str):
+def test_codes_that_are_no_nibbles_have_one_form():
     for kind in ("signed bytes", "e2m1 and powers of two"):
         program, kernel = LOOPS[kind]
-        plans = [cuda_plan(program, kernel, 3, axes="reversed", codes=c) for c in ("", form)]
+        plans = [cuda_plan(program, kernel, 3, axes="reversed", codes=c) for c in ("", "excess")]
         assert kernel_of(plans[0]).source == kernel_of(plans[1]).source
 
 
 def test_halves_have_no_room_for_the_excess():
     plan = plan_of(PROGRAMS["nibbles less a zero point"][1], "f16")
-    options = tuple(replace(o, codes=CodeForm.EXCESS) for o in plan.options)
+    options = tuple(replace(o, excess_codes=True) for o in plan.options)
     (kernel,) = emit_cuda(replace(plan, options=options))
-    assert "pairs_u4_f16(" in kernel.source
+    assert "excess" not in kernel.source
+    assert kernel.source == emit_cuda(plan)[0].source
 
 
 def assert_exact(plan: Plan) -> None:

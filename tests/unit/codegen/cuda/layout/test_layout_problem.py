@@ -90,7 +90,7 @@ def test_every_candidate_holds_the_tile(name):
             assert covers(candidate, facts.live(number), facts.extents(number)), number
 
 
-@pytest.mark.parametrize("mode", ["rule", "naive", "oracle"])
+@pytest.mark.parametrize("mode", ["", "naive", "oracle"])
 @pytest.mark.parametrize("name", PLANS)
 def test_what_is_reduced_follows_from_its_operand(name, mode):
     facts, options, _, _ = ruled(name)
@@ -105,12 +105,6 @@ def test_what_is_reduced_follows_from_its_operand(name, mode):
         assert layouts.own[number] == after(facts, number, layouts.own[source])
         if number in layouts.loops:
             assert layouts.loops[number] == layouts.own[source]
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_a_plan_that_asks_for_a_solver_gets_the_layouts_of_the_rule(name):
-    facts, options, layouts, _ = ruled(name)
-    assert decided_layouts(facts, options.with_flag("layouts", "solver")) == layouts
 
 
 def rows(*, lanes: str, registers: str) -> Layout:

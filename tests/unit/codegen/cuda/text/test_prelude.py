@@ -37,12 +37,9 @@ CALLS_80 = """
     r[2] = mul_f16x2(r[0], r[1]) + mul_bf16x2(r[0], r[1]);
     codes_u4_f16(r, r[0], 0x64086408u);
     codes_u4_bf16(r, r[0], 0x43084308u);
-    pairs_u4_bf16(r, r[0], 0x43084308u);
-    pairs_u4_f16(r, r[0], 0x64086408u);
     excess_u4_bf16(r, r[0]);
     excess_apart_u4_bf16(r, r[0]);
     high_codes_first(r);
-    codes_apart(r, byte_times<2>(r[1], 0x1001u), 0x1001u, 0x000f000fu, 0x43004300u);
     codes_i8_f16(r, r[0]);
     codes_i8_bf16(r, r[1]);
     codes_e2m1_f16(r, r[0]);
@@ -219,25 +216,23 @@ def test_shapes_that_do_not_exist_are_refused(n):
         prelude.wgmma_function(n, "f16", False, False, False)
 
 
-def test_factors_move_both_codes_of_a_byte_below_a_significand():
-    """What `codes_apart` is called with, for every byte: a code, and what it is added to."""
+def test_factors_move_both_codes_of_a_byte_to_the_highest_bits_of_a_significand():
     text = (prelude.FOLDER / "halves.cuh").read_text(encoding="utf-8")
-    found = re.findall(r"codes_apart\(d, bytes, (\w+)u, (\w+)u, (\w+)u\)", text)
-    wanted = [(128.0, "bf16"), (1024.0, "f16"), (16.0, "bf16")]
-    assert len(found) == len(wanted)
-    bytes_ = np.arange(256, dtype=np.uint32)
-    for words, (added, half) in zip(found, wanted, strict=True):
-        factor, mask, bits = (np.uint32(int(word, 16)) for word in words)
-        # A dp2a takes 16 bits of a factor.
-        assert factor < 1 << 16
-        pair = bytes_ * factor & mask | bits
-        for place, code in ((0, bytes_ & 15), (16, bytes_ >> 4)):
-            bits_of = pair >> np.uint32(place) & np.uint32(0xFFFF)
-            if half == "bf16":
-                value = (bits_of << np.uint32(16)).view(np.float32)
-            else:
-                value = bits_of.astype(np.uint16).view(np.float16)
-            np.testing.assert_array_equal(value, code + added)
+    (body,) = re.findall(r"excess_u4_bf16\(.*?\n}", text, re.DOTALL)
+    products = re.findall(r"dp2a\.(lo|hi)\..*?d\[(\d)\].*?\(0x(\w+)u\)", body)
+    (words,) = re.findall(r"masked_with\(d\[i\], (\w+)u, (\w+)u\)", body)
+    mask, bits = (np.uint32(int(word, 16)) for word in words)
+    assert [int(number) for _, number, _ in products] == [0, 1, 2, 3]
+    given = np.random.default_rng(0).integers(0, 1 << 32, 999, dtype=np.uint32)
+    for half, number, word in products:
+        two = given >> np.uint32(16 if half == "hi" else 0)
+        # A dp2a takes two factors of 16 bits, the lower one for the lower byte.
+        factors = [np.uint32(int(word, 16) >> place & 0xFFFF) for place in (0, 16)]
+        pair = (two & 255) * factors[0] + (two >> 8 & 255) * factors[1] & mask | bits
+        byte = given >> np.uint32(8 * int(number)) & 255
+        for place, code in ((0, byte & 15), (16, byte >> 4)):
+            value = (pair >> np.uint32(place) & 0xFFFF).astype(np.uint32) << np.uint32(16)
+            np.testing.assert_array_equal(value.view(np.float32), code + 16.0)
 
 
 def test_shifts_move_both_codes_of_a_pair_to_the_highest_bits_of_a_significand():
