@@ -156,14 +156,6 @@ def derivation_with_axes(derivation: Derivation, names: Mapping[str, str]) -> De
     return Derivation(derivation.output, first, last, steps)
 
 
-def is_older(document: Mapping[str, Any]) -> bool:
-    """Whether a stored derivation has a form of earlier versions: it is not read, but found anew.
-
-    The first had no version. One of a version that is not known is no older one: it is refused.
-    """
-    return "outputs" in document and document.get("version", 2) == 2
-
-
 def read_proof(document: Any) -> Proof:
     """The proof of a JSON form. Raises FormatError for what has another form, or version."""
     try:

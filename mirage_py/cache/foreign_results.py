@@ -13,8 +13,7 @@ from math import isfinite
 from typing import Any
 
 from mirage_py.axioms.certificate.checker import fault_of
-from mirage_py.axioms.proof.prove import prove
-from mirage_py.axioms.proof.steps import is_older, read_proof
+from mirage_py.axioms.proof.steps import read_proof
 from mirage_py.errors import FormatError, UnsupportedError, VerificationError
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.cpu.cpu_run import check_on_cpu
@@ -100,7 +99,7 @@ def _evidence(
 
 
 def _replayed(program: Program, plan: Plan, report: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The derivation that the report brings, if it does; one of an older form is found anew.
+    """The derivation that the report brings, if it does.
 
     Raises VerificationError for one that does not hold.
     """
@@ -113,9 +112,6 @@ def _replayed(program: Program, plan: Plan, report: Mapping[str, Any]) -> Mappin
     starts = [program, plan.ugraph.program]
     with suppress(UnsupportedError):
         starts.insert(1, lower_masks(program))
-    if is_older(document):
-        found = next(filter(None, (prove(start, plan.ugraph) for start in starts)), None)
-        return found.document() if found is not None else None
     read_proof(document)
     last = to_json(plan.ugraph)
     faults = [fault_of(to_json(start), last, document) for start in starts]

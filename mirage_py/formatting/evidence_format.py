@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mirage_py.axioms.proof.steps import is_older
 from mirage_py.formatting.function_format import format_functions
 from mirage_py.formatting.kernel_format import count_text, size_text
 from mirage_py.targets import Target
@@ -85,11 +84,6 @@ def _format_code(code: Mapping[str, Any]) -> str:
         f"By the compiled text of {name}, its {code['blocks']} blocks stay inside of their tensors "
         f"and write each output once; nothing races ({code['events']} events in order)."
     )
-
-
-def is_certificate(proof: Mapping[str, Any] | None) -> bool:
-    """Whether a stored proof is there and not in the form of an older version, to be found anew."""
-    return proof is not None and not is_older(proof)
 
 
 def format_reach(proof: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage_py.formatting.evidence_format import format_reach, is_certificate
+from mirage_py.formatting.evidence_format import format_reach
 from mirage_py.result import SOURCES, Evidence, Result
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.ir.plan import Plan
@@ -44,7 +44,7 @@ def _verified(evidence: Evidence) -> str:
     parts = [f"equal in {evidence.trials} trials over finite fields"]
     if evidence.samples:
         parts.append(f"in {evidence.samples} samples at full size")
-    if evidence.proof is not None and is_certificate(evidence.proof):
+    if evidence.proof is not None:
         parts.append(f"proved {format_reach(evidence.proof)}")
     else:
         parts.append("proved by the laws" if evidence.proved else "not proved by the laws")

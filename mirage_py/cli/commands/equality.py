@@ -10,7 +10,7 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.proof.steps import read_proof
 from mirage_py.cli.input.subject import Subject
 from mirage_py.formatting.derivation_format import proof_summary, replayed, starting_points
-from mirage_py.formatting.evidence_format import format_reach, is_certificate
+from mirage_py.formatting.evidence_format import format_reach
 from mirage_py.formatting.function_format import format_functions
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -205,7 +205,7 @@ def proof_verdict(subject: Subject, ugraph: UGraph) -> ProofVerdict:
 
     Raises FormatError for a stored derivation that is none.
     """
-    if subject.proof is not None and is_certificate(subject.proof):
+    if subject.proof is not None:
         start, fault = replayed(subject.program, ugraph, subject.proof)
         proof = read_proof(subject.proof)
         line = f"the stored derivation of {subject.name} does not hold: {fault}"

@@ -20,7 +20,6 @@ from mirage_py.formatting.evidence_format import (
     format_evidence,
     format_reach,
     format_roofline,
-    is_certificate,
 )
 from mirage_py.formatting.funnel import Row, funnel, rings
 from mirage_py.formatting.kernel_format import (
@@ -121,7 +120,7 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
         served=report.get("served", {}),
         winner=describe_plan(artifact.plan) if artifact.plan else None,
         evidence=format_evidence(report["verification"], _proof_sentence(artifact, proof)),
-        derivation=format_derivation(proof) if is_certificate(proof) else (),
+        derivation=format_derivation(proof) if proof else (),
         proof=proof,
         seconds=search["seconds"],
         funnel=funnel(search, report["candidates"]),
@@ -135,11 +134,10 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
 
 
 def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
-    if proof is None or artifact.plan is None or not is_certificate(proof):
+    if proof is None or artifact.plan is None:
         if artifact.report["verification"].get("proved"):
             return (
-                "The laws proved it; the derivation has an older form or was not kept: "
-                "`mirage-py verify` finds it anew."
+                "The laws proved it; the derivation was not kept: `mirage-py verify` finds it anew."
             )
         return "There is no proof by the laws: the trials speak alone."
     start, fault = replayed(artifact.program, artifact.plan.ugraph, proof)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mirage_py.formatting.evidence_format import format_reach, is_certificate
+from mirage_py.formatting.evidence_format import format_reach
 from mirage_py.formatting.funnel import kinds_text
 from mirage_py.formatting.kernel_format import count_text
 from mirage_py.result import SOURCES, Evidence, Result, SearchSummary
@@ -79,7 +79,7 @@ def _verification(evidence: Evidence, sites: int) -> Iterator[tuple[str, str]]:
 
 
 def _proof(evidence: Evidence) -> str:
-    if evidence.proof is not None and is_certificate(evidence.proof):
+    if evidence.proof is not None:
         return f"proved {format_reach(evidence.proof)}"
     return "proved by the laws" if evidence.proved else "not proved by the laws"
 

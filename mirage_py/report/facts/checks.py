@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirage_py.axioms.proof.steps import is_older, read_proof
+from mirage_py.axioms.proof.steps import read_proof
 from mirage_py.formatting.derivation_format import proof_summary, replayed
-from mirage_py.formatting.evidence_format import format_evidence, format_reach, is_certificate
+from mirage_py.formatting.evidence_format import format_evidence, format_reach
 from mirage_py.formatting.kernel_format import count_text
 from mirage_py.reasons import Code
 from mirage_py.runtime.store.artifact import Artifact
@@ -78,10 +78,9 @@ def _proof(artifact: Artifact, proof: Json | None) -> tuple[str, str]:
     """In a few words, and in a sentence."""
     plan = artifact.plan
     assert plan is not None
-    if proof is None or not is_certificate(proof):
+    if proof is None:
         if artifact.report["verification"].get("proved"):
-            older = "in an older form" if proof and is_older(proof) else "not kept"
-            return "Proved part by part", f"The laws proved it; the derivation is {older}."
+            return "Proved part by part", "The laws proved it; the derivation is not kept."
         return "Not proved", "There is no proof by the laws: the trials speak alone."
     start, fault = replayed(artifact.program, plan.ugraph, proof)
     if fault:

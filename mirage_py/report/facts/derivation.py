@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirage_py.axioms.proof.proof_laws import laws_of_proofs
-from mirage_py.axioms.proof.steps import Derivation, Step, is_older, read_proof, term_at
+from mirage_py.axioms.proof.steps import Derivation, Step, read_proof, term_at
 from mirage_py.axioms.terms.law import Law
 from mirage_py.errors import FormatError
 from mirage_py.formatting.derivation_format import term_text
@@ -46,7 +46,7 @@ class ShownDerivation:
 
 def derivations(document: Mapping[str, Any] | None) -> tuple[ShownDerivation, ...]:
     """Of the stored form; empty where there is none that can be read."""
-    if document is None or is_older(document):
+    if document is None:
         return ()
     try:
         proof = read_proof(document)

@@ -87,22 +87,6 @@ def later_proof(found: Artifact) -> Artifact:
     return with_version(found, 4)
 
 
-@pytest.mark.parametrize("version", [None, 2])
-def test_a_derivation_of_an_older_form_is_found_anew(result: Result, version: int | None):
-    stored = Artifact(result.program, result.plan, forged(result))
-    older = with_version(stored, version)
-    older.report["verification"]["proof"]["outputs"][0]["steps"] = ["not read"]
-    found = verified_here(older, "h200").report["verification"]
-    assert found["proved"] is True
-    assert found["proof"] == stored.report["verification"]["proof"]
-
-
-def test_an_older_form_is_no_proof_of_what_is_wrong(result: Result):
-    older = with_version(Artifact(result.program, result.plan, forged(result)), None)
-    with pytest.raises(MirageError):
-        verified_here(damaged(older), "h200")
-
-
 def test_the_report_is_made_anew(result: Result):
     found = verified_here(Artifact(result.program, result.plan, forged(result)), "h200")
     report = found.report

@@ -57,16 +57,7 @@ def test_terms_read_as_specs(term: Term, depth: int, text: str):
     assert term_text(term, depth) == text
 
 
-@pytest.mark.parametrize("version", [{}, {"version": 2}])
-def test_a_stored_derivation_of_an_older_form_is_found_anew(version: dict[str, int]):
-    older = {k: v for k, v in stored("attention").items() if k != "version"} | version
-    sound = subject("attention", proof=older)
-    verdict = proof_verdict(sound, sound.ugraph)
-    assert verdict.proved
-    assert not verdict.stored
-
-
-@pytest.mark.parametrize("version", [1, 4, "3", None])
+@pytest.mark.parametrize("version", [1, 2, 4, "3", None])
 def test_a_stored_derivation_of_an_unknown_version_is_refused(version: object):
     other = subject("attention", proof={**stored("attention"), "version": version})
     with pytest.raises(FormatError, match="is no derivation"):
