@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import starmap
-from math import inf, sqrt
+from math import inf, prod, sqrt
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.numerical_check.places import Places
@@ -89,16 +88,6 @@ class FloatEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
-    """One element of an output: its index, what a kernel gave, and what it should be."""
-
-    place: tuple[int, ...]
-    value: float
-    expected: float
-    allowed: float
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """Of the elements of an output: the largest error as a share of what is allowed, there or in
     the mean of the element's row, what is wrong with the first that is not as it must be, and which
@@ -134,33 +123,77 @@ class EagerError:
         return close and found.row_excess <= _EAGER_FACTOR * self.row_excess
 
 
-class Case:
-    """One output and its reference, wherever their arrays lie.
+class OutputCase:
+    """One output and its reference: all that does not depend on the kernel.
 
-    ``bound`` is the norm of what is allowed over that of the reference: over the elements that say
-    something, ``said`` of them, or over all where most do not. ``checked`` elements are compared
-    with a finite value, and ``nonfinite`` have none; both are of those that are ``known``, of
-    ``size``. Where there are ``places`` arrays are lists, of the elements there. Each element
-    ``stands_for`` so many of an output of another size.
+    ``compared`` elements have to lie within ``allowed`` of ``expected``; those that ``overflows``
+    must not be finite. ``bound`` is the norm of what is allowed over that of the reference: over
+    the elements that say something, ``said`` of them, or over all where most do not. ``checked``
+    elements are compared with a finite value, and ``nonfinite`` have none; both are of those that
+    are ``known``, of ``size``. Where there are ``places`` arrays are lists, of the elements there.
+    Each element ``stands_for`` so many of an output of another size.
+
+    Arrays are those of ``library``: of NumPy, or of torch on any device, where ``flat`` are the
+    places.
     """
 
-    tensor: Tensor
-    places: Places | None
-    bound: float
-    nonfinite: int
-    checked: int
-    known: int
-    size: int
-    said: int
     stands_for: float = 1.0
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        expected: Any,
+        errors: Any,
+        tolerance: float,
+        places: Places | None = None,
+        *,
+        library: Any = np,
+        flat: Any = None,
+    ) -> None:
+        xp = self._library = library
+        self.tensor, self.places, self.name = tensor, places, tensor.name
+        self._flat = places.flat if places is not None and flat is None else flat
+        self.expected = xp.asarray(expected, dtype=xp.float64)
+        self.shape = places.shape if places else tuple(self.expected.shape)
+        self._step = underflow_step(tensor.dtype)
+        size, limit = xp.abs(self.expected), tensor.dtype.max_finite
+        spread = xp.zeros_like(size) if errors is None else SPREAD * errors
+        with np.errstate(invalid="ignore"):
+            self.allowed = tolerance * size + spread + self._step
+            unknown = xp.isnan(self.expected)
+            if tensor.dtype.is_float:  # NaN is any integer
+                unknown &= xp.isposinf(spread)
+            known = ~unknown
+            self.overflows = known & ~(size - self.allowed <= limit)
+            self.compared = known & (size + self.allowed <= limit)
+            means = self._row_means(xp.where(self.compared, size, 0.0))
+            rounding = self.allowed - self._step
+            self.telling = self.compared & (rounding <= xp.maximum(size, means))
+        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
+        self.known, self.size = int(known.sum()), prod(self.shape)
+        self.said = int(self.telling.sum())
+        self.normed = self.telling if self.says_much else self.compared
+        self.scale = self._norm(self.expected)
+        self.bound = self._relative(self.allowed)
 
     @property
     def says_much(self) -> bool:
         """Whether most of what is compared says something."""
         return 2 * self.said >= self.checked
 
-    def evidence(self, error: float, finding: Finding, eager: EagerError | None) -> FloatEvidence:
-        """From an error, what was found of the elements, and eager's error."""
+    def judge(self, got: Any, eager: Any = None) -> FloatEvidence:
+        """Compare what a kernel gave, and hold its error against eager's output if there is any."""
+        return self.evidence(got, None if eager is None else self.of_eager(eager))
+
+    def of_eager(self, output: Any) -> EagerError:
+        """How far eager PyTorch's output is off."""
+        return EagerError.of(*self._found(output))
+
+    def evidence(self, got: Any, eager: EagerError | None) -> FloatEvidence:
+        """From what a kernel gave, and eager's error."""
+        if tuple(got.shape) != self.shape:
+            return wrong_shape(self.tensor, tuple(got.shape), self.shape)
+        error, finding = self._found(got)
         fault = finding.fault
         if eager is not None:
             if eager.is_as_far(error, finding):
@@ -182,27 +215,72 @@ class Case:
             outside=finding.outside,
         )
 
-    def not_finite(self, found: Element) -> Reason:
-        """What is wrong where a finite value is expected."""
-        return reason(Code.NOT_FINITE, self._at(found))
+    def _found(self, output: Any) -> tuple[float, Finding]:
+        """The relative error of an output of the right shape, and what its elements are."""
+        xp = self._library
+        values = xp.asarray(
+            output if self._flat is None else output.reshape(-1)[self._flat], dtype=xp.float64
+        )
+        finite = xp.isfinite(values)
+        with np.errstate(invalid="ignore"):
+            distance = xp.where(finite, xp.abs(values - self.expected), inf)
+        error, excess = self._relative(distance), self._excess(distance, self.allowed)
+        far = self.compared & (distance > self.allowed)
+        wrong = self.overflows & finite & (xp.abs(values) < self.tensor.dtype.max_finite)
+        if not bool((far | wrong).any()):
+            return error, Finding(excess, excess, None)
+        count = int(far.sum())
+        faults = ((Code.NOT_FINITE, far & ~finite), (Code.FINITE, wrong), (Code.TOO_FAR, far))
+        code, which = next((code, which) for code, which in faults if bool(which.any()))
+        number = self._first(which)
+        found: list[object] = [self._at(number, values)]
+        if code is Code.TOO_FAR:
+            limit = float(self.allowed.reshape(-1)[number])
+            found += [f"{limit:.3g}", count - 1, prod(far.shape)]
+        means = self._row_means(xp.where(self.compared, self.allowed, 0.0))
+        row_excess = self._excess(distance, xp.maximum(self.allowed, means))
+        fault, outside = reason(code, *found), count / max(1, self.checked)
+        return error, Finding(excess, row_excess, fault, outside)
 
-    def finite(self, found: Element) -> Reason:
-        """What is wrong where none is."""
-        return reason(Code.FINITE, self._at(found))
+    def _excess(self, distance: Any, allowed: Any) -> float:
+        with np.errstate(invalid="ignore"):
+            shares = self._library.where(self.compared, distance / allowed, 0.0)
+        return float(shares.max()) if prod(shares.shape) else 0.0
 
-    def far(self, found: Element, count: int, size: int) -> Reason:
-        """What is wrong with the first of ``count`` elements, of ``size``, that are too far off."""
-        return reason(Code.TOO_FAR, self._at(found), f"{found.allowed:.3g}", count - 1, size)
+    def _row_means(self, sizes: Any) -> Any:
+        """The mean over the last axis, for every element; over those that there are."""
+        if self._flat is None:
+            return sizes.mean(axis=-1, keepdims=True) if sizes.ndim else sizes
+        rows = self._flat // self.shape[-1] if self.shape else self._flat
+        _, number, count = self._library.unique(rows, return_inverse=True, return_counts=True)
+        return (self._library.bincount(number, weights=sizes) / count)[number]
 
-    def place(self, number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The index in the output of an element of arrays of this shape."""
-        if self.places is not None:
-            number, shape = int(self.places.flat[number]), self.places.shape
-        return tuple(int(i) for i in np.unravel_index(number, shape))
+    def _relative(self, distance: Any) -> float:
+        """Norm over norm; 0 / 0 is 0.
 
-    def _at(self, found: Element) -> str:
-        element = f"{self.tensor.name}[{', '.join(map(str, found.place))}]"
-        return f"{element} = {found.value:.6g} instead of {found.expected:.6g}"
+        What underflow may cost counts as nothing: of a result that is all underflow it would be 1.
+        """
+        norm = self._norm(self._library.clip(distance - self._step, 0.0, None))
+        if norm == 0.0:
+            return 0.0
+        return norm / self.scale if self.scale else inf
+
+    def _norm(self, values: Any) -> float:
+        xp = self._library
+        with np.errstate(over="ignore"):
+            return float(xp.linalg.norm(xp.where(self.normed, values, 0.0).reshape(-1)))
+
+    def _first(self, which: Any) -> int:
+        """The number of the first element of the output where it is true."""
+        numbers = self._library.argwhere(which.reshape(-1))[:, 0]
+        return int(numbers[0 if self._flat is None else self._flat[numbers].argmin()])
+
+    def _at(self, number: int, values: Any) -> str:
+        """An element, what it is and what it should be."""
+        value, expected = (float(a.reshape(-1)[number]) for a in (values, self.expected))
+        place = int(self.places.flat[number]) if self.places is not None else number
+        index = ", ".join(str(int(i)) for i in np.unravel_index(place, self.shape))
+        return f"{self.name}[{index}] = {value:.6g} instead of {expected:.6g}"
 
     def _eager_fault(self, error: float, eager: float) -> Reason | None:
         floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
@@ -211,126 +289,7 @@ class Case:
         chance = self.bound / SPREAD / sqrt(count) if count and self.bound < inf else 0.0
         if error <= max(_EAGER_FACTOR * eager, floor) + chance:
             return None
-        name = self.tensor.name
-        return reason(Code.WORSE_THAN_EAGER, name, f"{error:.3g}", f"{eager:.3g}")
-
-
-class OutputCase(Case):
-    """A case in NumPy: all that does not depend on the kernel.
-
-    ``compared`` elements have to lie within ``allowed`` of ``expected``; those that ``overflows``
-    must not be finite. ``scale`` is the norm of what is compared.
-    """
-
-    def __init__(
-        self,
-        tensor: Tensor,
-        expected: FloatArray,
-        errors: FloatArray | None,
-        tolerance: float,
-        places: Places | None = None,
-    ) -> None:
-        self.tensor = tensor
-        self.places = places
-        self.name = tensor.name
-        self.expected = np.asarray(expected, np.float64)
-        size = np.abs(self.expected)
-        limit = tensor.dtype.max_finite
-        spread = np.zeros_like(size) if errors is None else SPREAD * errors
-        with np.errstate(invalid="ignore"):
-            allowed = tolerance * size + spread + underflow_step(tensor.dtype)
-            unknown = np.isnan(self.expected)
-            if tensor.dtype.is_float:  # NaN is any integer
-                unknown &= np.isposinf(spread)
-            known = ~unknown
-            self.overflows = known & ~(size - allowed <= limit)
-            self.compared = known & (size + allowed <= limit)
-            rounding = allowed - underflow_step(tensor.dtype)
-            sizes = np.where(self.compared, size, 0.0)
-            self.telling = self.compared & (rounding <= np.maximum(size, row_means(sizes, places)))
-        self.allowed = allowed
-        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
-        self.known, self.size = int(known.sum()), places.size if places else size.size
-        self.said = int(self.telling.sum())
-        self.normed = self.telling if self.says_much else self.compared
-        self.scale = float(np.linalg.norm(self.expected[self.normed]))
-        self.bound = self._relative(allowed)
-
-    def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
-        """Compare what a kernel gave, and hold its error against eager's if there is any."""
-        whole = np.asarray(got, np.float64)
-        shape = self.places.shape if self.places else self.expected.shape
-        if whole.shape != shape:
-            return wrong_shape(self.tensor, whole.shape, shape)
-        values = self._taken(whole)
-        error = self._relative(self._distance(values))
-        return self.evidence(error, self._finding(values), self._of_eager(eager))
-
-    def _of_eager(self, eager: FloatArray | None) -> EagerError | None:
-        if eager is None:
-            return None
-        found = self._finding(self._taken(np.asarray(eager, np.float64)))
-        return EagerError.of(self.error(eager), found)
-
-    def error(self, values: FloatArray) -> float:
-        """The relative error of an output of the right shape."""
-        return self._relative(self._distance(self._taken(np.asarray(values, np.float64))))
-
-    def _taken(self, values: FloatArray) -> FloatArray:
-        return self.places.taken(values) if self.places else values
-
-    def _finding(self, values: FloatArray) -> Finding:
-        fault, excess = self._fault(values), self._excess(values, self.allowed)
-        if fault is None:
-            return Finding(excess, excess, fault)
-        means = row_means(np.where(self.compared, self.allowed, 0.0), self.places)
-        row_excess = self._excess(values, np.maximum(self.allowed, means))
-        outside = int((self.compared & (self._distance(values) > self.allowed)).sum())
-        return Finding(excess, row_excess, fault, outside / max(1, self.checked))
-
-    def _excess(self, values: FloatArray, allowed: FloatArray) -> float:
-        with np.errstate(invalid="ignore"):
-            shares = self._distance(values) / allowed
-        return float(shares[self.compared].max(initial=0.0))
-
-    def _distance(self, values: FloatArray) -> FloatArray:
-        with np.errstate(invalid="ignore"):
-            distance = np.abs(values - self.expected)
-        return np.where(np.isfinite(values), distance, inf)
-
-    def _relative(self, distance: FloatArray) -> float:
-        """Norm over norm; 0 / 0 is 0.
-
-        What underflow may cost counts as nothing: of a result that is all underflow it would be 1.
-        """
-        part = np.maximum(distance[self.normed] - underflow_step(self.tensor.dtype), 0.0)
-        if not part.size or not part.any():
-            return 0.0
-        with np.errstate(over="ignore"):
-            norm = float(np.linalg.norm(part))
-        return norm / self.scale if self.scale else inf
-
-    def _fault(self, values: FloatArray) -> Reason | None:
-        finite = np.isfinite(values)
-        lost = self.compared & ~finite
-        if lost.any():
-            return self.not_finite(self._first(lost, values))
-        wrong = self.overflows & finite & (np.abs(values) < self.tensor.dtype.max_finite)
-        if wrong.any():
-            return self.finite(self._first(wrong, values))
-        far = self.compared & (self._distance(values) > self.allowed)
-        if far.any():
-            return self.far(self._first(far, values), int(far.sum()), far.size)
-        return None
-
-    def _first(self, which: NDArray[np.bool_], values: FloatArray) -> Element:
-        """The first element where it is true."""
-        number = int(which.argmax())
-        if self.places is not None:
-            numbers = np.flatnonzero(which)
-            number = int(numbers[self.places.flat[numbers].argmin()])
-        found = (float(a.reshape(-1)[number]) for a in (values, self.expected, self.allowed))
-        return Element(self.place(number, which.shape), *found)
+        return reason(Code.WORSE_THAN_EAGER, self.name, f"{error:.3g}", f"{eager:.3g}")
 
 
 def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidence:
@@ -369,11 +328,3 @@ def wrong_shape(tensor: Tensor, shape: tuple[int, ...], wanted: tuple[int, ...])
     """The evidence of an output of another shape."""
     fault = reason(Code.WRONG_SHAPE, tensor.name, [*shape], [*wanted])
     return FloatEvidence(inf, 0.0, None, False, fault)
-
-
-def row_means(sizes: FloatArray, places: Places | None = None) -> FloatArray:
-    """The mean over the last axis, for every element; over those that there are."""
-    if places is not None:
-        number, count = places.rows()
-        return np.asarray((np.bincount(number, sizes) / count)[number])
-    return sizes.mean(axis=-1, keepdims=True) if sizes.ndim else sizes

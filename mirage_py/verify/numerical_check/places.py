@@ -29,20 +29,8 @@ class Places:
         """The elements of the tensor."""
         return prod(self.shape)
 
-    def taken(self, values: FloatArray) -> FloatArray:
-        """The values of a tensor there."""
-        return np.asarray(values.reshape(-1)[self.flat])
-
     def spread(self, values: FloatArray) -> FloatArray:
         """A tensor with these values there, and NaN elsewhere."""
         found = np.full(self.size, np.nan)
         found[self.flat] = values
         return found.reshape(self.shape)
-
-    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each position the number of its row among those that there are; how many positions
-        each of these has. A row runs along the last axis.
-        """
-        rows = self.flat // self.shape[-1] if self.shape else self.flat
-        _, number, count = np.unique(rows, return_inverse=True, return_counts=True)
-        return number, count
