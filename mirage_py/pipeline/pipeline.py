@@ -369,6 +369,7 @@ def _rank_plans(
             lambda p: parts.stable(searched(p, max_kernels=1).families),
             lambda families: best_families(families, ranker, Terms(parts.passes, late, over)),
             parts.passes,
+            target,
         )
 
     # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces first.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
+from mirage_py.targets import Target
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import REDUCING
@@ -20,18 +21,20 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
-# Fewer blocks than this leave multiprocessors idle: two for each of an H200.
-_FEW = 264
+# Fewer blocks than this for each multiprocessor leave some idle.
+_FEW = 2
 # Elements that one block would reduce, and then read again.
 _LONG = 1 << 16
 
 
-def with_split_reductions(program: Program, best: Callable[[Program], Timed]) -> list[UGraph]:
+def with_split_reductions(
+    program: Program, best: Callable[[Program], Timed], target: Target
+) -> list[UGraph]:
     """Families in which long reductions with few results are kernels of their own, before what
     reads the results; none where there is no such reduction. ``best`` finds the best families of a
     program.
     """
-    values = long_reductions(program)
+    values = long_reductions(program, target)
     if not values:
         return []
     stored = stored_tensors(program, values, F32)
@@ -61,7 +64,7 @@ def _in_one_pass(program: Program, values: Sequence[int]) -> list[tuple[int, ...
     return [tuple(group) for group in groups.values()]
 
 
-def long_reductions(program: Program) -> tuple[int, ...]:
+def long_reductions(program: Program, target: Target) -> tuple[int, ...]:
     """The values to store: few results of long reductions, as they are read beside what was
     reduced; none that carries the scale of an exponential, which its own kernels alone can shift.
     """
@@ -83,6 +86,7 @@ def long_reductions(program: Program) -> tuple[int, ...]:
 
     def is_long(value: int) -> bool:
         results = prod(program.sizes[d] for d in nodes[value].dims)
-        return results <= _FEW and prod(program.sizes[d] for d in reduced[value]) >= _LONG
+        is_few = results <= _FEW * target.sms
+        return is_few and prod(program.sizes[d] for d in reduced[value]) >= _LONG
 
     return tuple(v for v in sorted(read_again) if v not in scaled and is_long(v))

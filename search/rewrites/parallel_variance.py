@@ -20,6 +20,7 @@ from math import inf, prod
 from mirage_py.search.extract.lower import kernel_name
 from mirage_py.search.rewrites.pieces import in_sequence, piece, stored_tensors
 from mirage_py.search.tilings.kinds import has_loops
+from mirage_py.targets import Target
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dims import node_dims
@@ -41,20 +42,20 @@ _ONE_TILE = 1 << 14
 _SMALLER = 8
 # Shorter rows are one tile.
 _LONG = 1 << 15
-# Two blocks run on each of the multiprocessors of an H200, whose L2 has 50 MB: what they read again
-# is there as long as their rows have no more bytes than that. With fewer rows some are idle.
-_AT_ONCE, _IN_L2 = 264, 1 << 25
+# Blocks that run on each multiprocessor: with fewer rows some are idle. What they read again is in
+# the L2 as long as their rows have no more bytes than this share of it.
+_AT_ONCE, _OF_L2 = 2, 0.5
 
 
 def with_parallel_variance(
-    program: Program, search: Search, may: Callable[[UGraph], bool]
+    program: Program, search: Search, may: Callable[[UGraph], bool], target: Target
 ) -> list[UGraph]:
     """Families that read long rows once for their variances and means; none where the program has
     no such rows, or reduces them in another way, too. ``search`` finds the families of a program
     that are one kernel, cheapest first; those are taken that ``may`` be.
     """
     found: dict[str, UGraph] = {}
-    for cut in cuts_into_parts(program):
+    for cut in cuts_into_parts(program, target):
         found |= {u.digest: u for u in _families(program, cut, search, may)}
     return list(found.values())
 
@@ -67,8 +68,16 @@ class _Variance:
     middle: int
 
 
-def long_variances(program: Program) -> frozenset[str]:
-    """The dimensions of long rows of which the program has the variances; none where it reduces
+@dataclass(frozen=True, slots=True)
+class LongRows:
+    """The dimensions that long rows have, and the values that they are of."""
+
+    reduced: frozenset[str]
+    elements: tuple[int, ...]
+
+
+def long_variances(program: Program, target: Target) -> LongRows | None:
+    """The long rows of which the program has the variances; None where it has none, or reduces
     anything in another way, too.
     """
     nodes, sizes = program.nodes, program.sizes
@@ -79,20 +88,21 @@ def long_variances(program: Program) -> frozenset[str]:
         n.op in REDUCING and number not in squares and number not in totals
         for number, n in enumerate(nodes)
     ):
-        return frozenset()
+        return None
     (reduced,) = kinds
-    length = prod(sizes[d] for d in reduced)
-    for elements in dict.fromkeys(v.elements for v in squares.values()):
+    length, at_once = prod(sizes[d] for d in reduced), _AT_ONCE * target.sms
+    rows = LongRows(reduced, tuple(dict.fromkeys(v.elements for v in squares.values())))
+    for elements in rows.elements:
         below = [nodes[n] for n in cone(nodes, [elements])]
         if any(n.op in REDUCING for n in below):
-            return frozenset()
+            return None
         read = dict.fromkeys(n.access.tensor for n in below if n.op == "load")
         bytes_each = sum(program.tensors[name].dtype.bytes for name in read)
         results = prod(sizes[d] for d in nodes[elements].dims if d not in reduced)
-        stay = results > _AT_ONCE and _AT_ONCE * length * bytes_each <= _IN_L2
-        if length < _LONG or stay:
-            return frozenset()
-    return reduced
+        stay = at_once * length * bytes_each <= _OF_L2 * target.l2_bytes
+        if length < _LONG or (results > at_once and stay):
+            return None
+    return rows
 
 
 def _variances(nodes: Sequence[Node]) -> dict[int, _Variance]:
@@ -135,16 +145,15 @@ class Cut:
     splits: int = 1
 
 
-def cuts_into_parts(program: Program) -> list[Cut]:
+def cuts_into_parts(program: Program, target: Target) -> list[Cut]:
     """The ways to cut the rows of which a program has variances into parts that lie side by side;
     none where they are not long.
     """
-    reduced = long_variances(program)
-    if not reduced:
+    rows = long_variances(program, target)
+    if rows is None:
         return []
-    nodes = program.nodes
-    below = cone(nodes, [v.elements for v in _variances(nodes).values()])
-    loads = [nodes[n].access for n in below if nodes[n].op == "load"]
+    nodes, reduced = program.nodes, rows.reduced
+    loads = [nodes[n].access for n in cone(nodes, rows.elements) if nodes[n].op == "load"]
     distances = {d: _distance(program, loads, d) for d in program.dim_names}
     nearest = min(distances.values())
     is_across = all(distances[d] > nearest for d in reduced)

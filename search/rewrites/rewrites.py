@@ -17,6 +17,7 @@ from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
 from mirage_py.search.rewrites.product_chains import with_cut_chains
 from mirage_py.search.tilings.kinds import ONE_KERNEL, has_loops, kind_of
+from mirage_py.targets import Target
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 
@@ -33,6 +34,7 @@ def with_rewrites(
     of_one_kernel: Search,
     best: Callable[[Sequence[UGraph]], Timed],
     may: Callable[[UGraph], bool],
+    target: Target,
 ) -> list[UGraph]:
     """All such families. ``search`` finds the families of a program, ``of_one_kernel`` those of one
     kernel alone, both cheapest first; ``best`` predicts and keeps the best few. Kernels that occur
@@ -40,14 +42,16 @@ def with_rewrites(
     """
 
     def of_piece(piece: Program) -> Timed:
-        return best([*search(piece), *with_rewrites(piece, search, of_one_kernel, best, may)])
+        return best(
+            [*search(piece), *with_rewrites(piece, search, of_one_kernel, best, may, target)]
+        )
 
     def independent(rest: Program) -> list[UGraph]:
         return with_independent_outputs(rest, search, may)
 
     found = with_cut_chains(program, of_piece)
-    in_one_pass = with_parallel_variance(program, of_one_kernel, may)
-    found += in_one_pass or with_split_reductions(program, of_piece)
+    in_one_pass = with_parallel_variance(program, of_one_kernel, may, target)
+    found += in_one_pass or with_split_reductions(program, of_piece, target)
     found += independent(program)
     found += with_precomputed_operands(program, search, independent, may)
     for fusion in horizontal_fusions(program):

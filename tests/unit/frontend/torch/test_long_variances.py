@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts, long_variances
+from mirage_py.targets import H200
 from mirage_py.ugraph.ir.program import Program
 
 Function = Callable[..., torch.Tensor]
@@ -64,7 +66,7 @@ def program_of(f: Function, shape: tuple[int, ...], kind: torch.dtype = torch.bf
     ],
 )
 def test_a_variance_is_known_however_it_is_written(f: Function, shape: tuple[int, ...]) -> None:
-    assert long_variances(program_of(f, shape))
+    assert long_variances(program_of(f, shape), H200)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_a_variance_is_known_however_it_is_written(f: Function, shape: tuple[int
     ],
 )
 def test_programs_that_stay_as_they_are(f: Function, shape: tuple[int, ...]) -> None:
-    assert not long_variances(program_of(f, shape))
+    assert not long_variances(program_of(f, shape), H200)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_programs_that_stay_as_they_are(f: Function, shape: tuple[int, ...]) -> 
 def test_a_part_is_one_tile_of_what_lies_side_by_side(
     f: Function, shape: tuple[int, ...], cuts: list[tuple[tuple[str, ...], int]]
 ) -> None:
-    found = cuts_into_parts(program_of(f, shape))
+    found = cuts_into_parts(program_of(f, shape), H200)
     assert [(cut.outer, cut.splits) for cut in found] == cuts
 
 
@@ -105,5 +107,12 @@ def test_a_part_is_short_where_channels_lie_side_by_side() -> None:
     """A block has many channels of it."""
     x = torch.empty(8, 64, 128, 128, dtype=torch.bfloat16, device="meta")
     program = normalise(trace(in_training, x.to(memory_format=torch.channels_last)))
-    cuts = cuts_into_parts(program)
+    cuts = cuts_into_parts(program, H200)
     assert [program.sizes[cut.dim] // cut.splits for cut in cuts] == [256, 64]
+
+
+def test_how_many_rows_are_few_is_the_targets() -> None:
+    program = program_of(lambda x: x.var(-1), (260, 1 << 15))
+    small = replace(H200, sms=8)
+    assert long_variances(program, H200)
+    assert not long_variances(program, small)

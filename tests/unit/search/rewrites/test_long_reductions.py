@@ -47,14 +47,14 @@ def rows(b: int, c: int) -> str:
 
 def test_the_results_are_stored_as_they_are_read() -> None:
     program = normalise(parse(NORM.format(m=4096, d=14336)))
-    (value,) = long_reductions(program)
+    (value,) = long_reductions(program, H200)
     assert (program.nodes[value].op, program.nodes[value].dims) == ("sqrt", ())
     program = normalise(parse(rows(16, 64)))
-    mean, deviation = long_reductions(program)
+    mean, deviation = long_reductions(program, H200)
     assert program.nodes[mean].dims == program.nodes[deviation].dims == ("b",)
     assert mean < deviation
     program = normalise(parse(LOG_SOFTMAX))
-    (value,) = long_reductions(program)
+    (value,) = long_reductions(program, H200)
     assert (program.nodes[value].op, program.nodes[value].dims) == ("log", ("m",))
 
 
@@ -70,7 +70,7 @@ def test_the_results_are_stored_as_they_are_read() -> None:
     ids=["short", "many", "softmax", "matmul", "not read again"],
 )
 def test_programs_that_are_not_cut(text: str) -> None:
-    assert long_reductions(normalise(parse(text))) == ()
+    assert long_reductions(normalise(parse(text)), H200) == ()
 
 
 @pytest.mark.parametrize(

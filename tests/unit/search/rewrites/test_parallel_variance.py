@@ -12,6 +12,7 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.task import SearchLimits
 from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
+from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
@@ -39,7 +40,7 @@ def family(program: Program) -> UGraph:
     def of_one_kernel(piece: Program) -> list[UGraph]:
         return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
 
-    found, *_ = with_parallel_variance(program, of_one_kernel, lambda _: True)
+    found, *_ = with_parallel_variance(program, of_one_kernel, lambda _: True, H200)
     return found
 
 
