@@ -128,9 +128,10 @@ def flows(graph: torch.fx.Graph, facts: Mapping[Node, Facts]) -> tuple[Flow, ...
     leads to one operator only stands right before it. A graph that writes to tensors keeps its
     order.
     """
-    elements = [_element(n, facts) for n in graph.nodes if _is_element(n, facts[n])]
+    sources = _sources(graph, facts)
+    elements = [_element(n, facts, sources) for n in graph.nodes if _is_element(n, facts[n])]
     result = next(n for n in graph.nodes if n.op == "output")
-    wanted = {s: None for n in result.all_input_nodes for s, _ in _sources(n, facts)}
+    wanted = {s: None for n in result.all_input_nodes for s in sources[n]}
     orders = [elements]
     calls = [n for n in graph.nodes if n.op == "call_function"]
     # Random numbers may be drawn in another order.
@@ -152,13 +153,15 @@ def _is_element(node: Node, facts: Facts) -> bool:
     )
 
 
-def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
+def _element(
+    node: Node, facts: Mapping[Node, Facts], sources: Mapping[Node, Mapping[Node, Place]]
+) -> Element:
     reads: dict[Node, Read] = {}
     for operand in node.all_input_nodes:
         size = sum(map(bytes_of, tensors_of(operand)))
         if looks_up(node) or facts[node].kind == WRITE:
             size = min(size, facts[node].bytes)
-        for source, place in _sources(operand, facts):
+        for source, place in sources[operand].items():
             before = reads.get(source, Read(source, 0, Place.SAME))
             place = max(place, before.place, place_of_reads(node))
             reads[source] = Read(source, max(size, before.bytes), place)
@@ -173,20 +176,25 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
     )
 
 
-def _sources(node: Node, facts: Mapping[Node, Facts]) -> list[tuple[Node, Place]]:
-    """The values that a node reads, through views; and at which place views read them."""
-    kind = facts[node].kind
-    if kind in (CONSTANT, SYMBOL) or node.op in ("output", "get_attr"):
-        return []
-    if kind not in (VIEW, POSITION):
-        return [(node, Place.SAME)]
-    # Of several results of an operator each is one.
-    place = Place.SAME if node.target is operator.getitem else place_of_reads(node)
-    return [
-        (source, max(place, further))
-        for operand in node.all_input_nodes
-        for source, further in _sources(operand, facts)
-    ]
+def _sources(
+    graph: torch.fx.Graph, facts: Mapping[Node, Facts]
+) -> dict[Node, Mapping[Node, Place]]:
+    """The values that are read where a node is, through views; and at which place views read
+    them.
+    """
+    found: dict[Node, Mapping[Node, Place]] = {}
+    for node in graph.nodes:
+        kind, own = facts[node].kind, dict[Node, Place]()
+        if kind in (VIEW, POSITION):
+            # Of several results of an operator each is one.
+            place = Place.SAME if node.target is operator.getitem else place_of_reads(node)
+            for operand in node.all_input_nodes:
+                for source, further in found[operand].items():
+                    own[source] = max(own.get(source, place), place, further)
+        elif kind not in (CONSTANT, SYMBOL) and node.op not in ("output", "get_attr"):
+            own[node] = Place.SAME
+        found[node] = own
+    return found
 
 
 def _flow(order: Sequence[Element], wanted: Mapping[Node, None]) -> Flow:

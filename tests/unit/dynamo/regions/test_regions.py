@@ -524,3 +524,16 @@ def test_the_work_of_a_cut_grows_with_its_runs(traced: Trace, monkeypatch: pytes
     # Three orders; in each, one step for each operator of each run, however long it is.
     assert len(found.order) == 6 * 16
     assert len(costed) <= 3 * len(found.order) * 36
+
+
+def test_positions_that_are_read_twice_each_are_followed_once(traced: Trace):
+    """Each adds two forms of the one before: 2^60 ways lead to the first."""
+
+    def counted(x: torch.Tensor, position: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        for _ in range(60):
+            position = position + (position - 1)
+        return F.silu(x[position] @ weight)
+
+    one = torch.zeros(1, dtype=torch.int64, device="meta")
+    module = traced(counted, half(64, 4096), one, half(4096, 1024))
+    assert any("mm silu" in region for region in names(cut_of(module)))
