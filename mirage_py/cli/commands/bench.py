@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mirage_py.cli.input.number_options import Seconds
+from mirage_py.cli.input.options import Seconds, json_option
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 from mirage_py.errors import InputError
 
@@ -130,7 +130,7 @@ def _names(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
     metavar="FILE",
     help="Write a report of the rows too, as one HTML file.",
 )
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def bench(
     screen: Screen,

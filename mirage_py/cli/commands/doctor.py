@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mirage_py.cli.input.options import json_option
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ SOMETHING_IS_WRONG = 1
 
 
 @click.command(short_help="Check that everything is in place on this machine.")
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def doctor(screen: Screen, json: bool) -> int:
     """Check that everything is in place on this machine: packages, cache, GPU, one real kernel.

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from mirage_py.arguments import path_of
-from mirage_py.cli.input.number_options import Seed
+from mirage_py.cli.input.options import (
+    inputs_option,
+    json_option,
+    limits_option,
+    seed_option,
+    sizes_option,
+    target_option,
+)
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
-from mirage_py.targets import ALL_TARGETS
 
 if TYPE_CHECKING:
     from mirage_py.cli.explain.explanation import Explanation
@@ -19,33 +25,11 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say why a result is equal, how it was found, what was rejected.")
 @click.argument("subject", metavar="ARTIFACT|SPEC", type=click.Path())
-@click.option(
-    "--target",
-    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
-    default="auto",
-    show_default=True,
-    help="GPU to search for, for a spec; an artifact has its own.",
-)
-@click.option(
-    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
-)
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=N",
-    help="Bound of the search, as in max_tensors=6000; for a spec.",
-)
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=dtype[d0,d1,...]",
-    help="An argument of the function; repeat for each.",
-)
-@click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
-)
+@target_option("GPU to search for, for a spec; an artifact has its own.")
+@seed_option
+@limits_option("Bound of the search, as in max_tensors=6000; for a spec.")
+@inputs_option
+@sizes_option
 @click.option(
     "--why-not",
     "questions",
@@ -53,7 +37,7 @@ if TYPE_CHECKING:
     metavar="QUESTION",
     help="Why not split, 'tile n 64', cuda, 'two kernels', 8 warps, a plan's number ...",
 )
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def explain(
     screen: Screen,

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mirage_py.cli.input.number_options import Seconds, Seed
+from mirage_py.cli.input.options import (
+    Seconds,
+    inputs_option,
+    json_option,
+    seed_option,
+    target_option,
+)
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
-from mirage_py.targets import ALL_TARGETS
 
 if TYPE_CHECKING:
     from mirage_py.dynamo.networks.exported_graph import OptimizedGraph
@@ -19,13 +24,7 @@ DIFFERENT = 4
 
 @click.command("optimize-graph", short_help="Rewrite a model's operator graph as a whole.")
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--target",
-    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
-    default="auto",
-    show_default=True,
-    help="GPU to optimise for; auto is the one in this machine, else h200.",
-)
+@target_option()
 @click.option(
     "--effort",
     type=click.Choice(["auto", "full"]),
@@ -41,16 +40,8 @@ DIFFERENT = 4
 @click.option(
     "--budget", type=Seconds(), metavar="SECONDS", help="Time of the search and its checks."
 )
-@click.option(
-    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
-)
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=dtype[d0,d1,...]",
-    help="An argument of the function; repeat for each.",
-)
+@seed_option
+@inputs_option
 @click.option(
     "-o",
     "--output",
@@ -58,7 +49,7 @@ DIFFERENT = 4
     metavar="FILE",
     help="Save the result here, as torch.export.save does.",
 )
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def optimize_graph(
     screen: Screen,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mirage_py.cli.input.number_options import Seconds, Seed
+from mirage_py.cli.input.options import Seconds, Seed, json_option
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MOST_LINES = 40
 @click.option(
     "--trust", is_flag=True, help="Run kernels of an artifact that was not made on this machine."
 )
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def rerun(screen: Screen, folder: str, seed: int, budget: float, trust: bool, json: bool) -> int:
     """Check and time an artifact again whose kernels were edited on disk.

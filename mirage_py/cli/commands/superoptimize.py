@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mirage_py.cli.input.number_options import Seconds, Seed
+from mirage_py.cli.input.options import (
+    Seconds,
+    inputs_option,
+    json_option,
+    limits_option,
+    seed_option,
+    sizes_option,
+    target_option,
+)
 from mirage_py.cli.shell.interrupts import stop_on_interrupt
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 from mirage_py.errors import MirageError
-from mirage_py.targets import ALL_TARGETS
 
 if TYPE_CHECKING:
     from mirage_py.result import Result
@@ -27,13 +34,7 @@ INTERRUPTED = 130
 
 @click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
 @click.argument("spec", metavar="SPEC", type=click.Path())
-@click.option(
-    "--target",
-    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
-    default="auto",
-    show_default=True,
-    help="GPU to optimise for; auto is the one in this machine, else h200.",
-)
+@target_option()
 @click.option(
     "--backend",
     type=click.Choice(["auto", "triton", "cuda"]),
@@ -54,9 +55,7 @@ INTERRUPTED = 130
     metavar="SECONDS",
     help="Stop after this time and keep the best result so far.",
 )
-@click.option(
-    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
-)
+@seed_option
 @click.option(
     "--fp32-precision",
     type=click.Choice(["ieee", "tf32"]),
@@ -82,13 +81,7 @@ INTERRUPTED = 130
     metavar="FILE",
     help="Save the state of the search here, and resume from it.",
 )
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=N",
-    help="Bound of the search, as in max_tensors=6000.",
-)
+@limits_option()
 @click.option(
     "--trace-stages",
     type=click.Path(path_type=Path, file_okay=False),
@@ -108,18 +101,10 @@ INTERRUPTED = 130
     help="Search and compile on the farm of this scheduler; measure there if there is no GPU here.",
 )
 @click.option("--no-cache", is_flag=True, help="Search even if the result is cached.")
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless the result is faster.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=dtype[d0,d1,...]",
-    help="An argument of the function; repeat for each.",
-)
-@click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
-)
+@inputs_option
+@sizes_option
 @click.pass_obj
 def superoptimize(
     screen: Screen,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mirage_py.cli.input.number_options import Seed
+from mirage_py.cli.input.options import json_option, seed_option
 from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 
 if TYPE_CHECKING:
@@ -27,15 +27,13 @@ DIFFERENT = 4
     show_default=True,
     help="Random trials of every comparison.",
 )
-@click.option(
-    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
-)
+@seed_option
 @click.option(
     "--code",
     is_flag=True,
     help="Check the PTX of their kernels too: races, deadlocks, accesses out of bounds.",
 )
-@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 @click.pass_obj
 def verify(screen: Screen, a: str, b: str, trials: int, seed: int, code: bool, json: bool) -> int:
     """Check over finite fields that A and B compute the same.

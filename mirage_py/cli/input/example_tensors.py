@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from mirage_py.cli.input.number_options import WHOLE
+from mirage_py.cli.input.options import WHOLE
 from mirage_py.cli.input.user_module import call_example_inputs
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import did_you_mean

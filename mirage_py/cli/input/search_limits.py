@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from mirage_py.arguments import shown
-from mirage_py.cli.input.number_options import WHOLE
+from mirage_py.cli.input.options import WHOLE
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import did_you_mean
 from mirage_py.search.enumerate.search import SearchLimits

@@ -10,7 +10,7 @@ from typing import Any
 
 from mirage_py.arguments import shown
 from mirage_py.cli.input.example_tensors import example_arguments
-from mirage_py.cli.input.number_options import WHOLE
+from mirage_py.cli.input.options import WHOLE
 from mirage_py.cli.input.user_module import find_function, functions_in, import_file
 from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.program import Program
