@@ -103,6 +103,10 @@ class Code(Enum):
         "in a loop a call of the fastest kernels takes {} us, of which the GPU {}, and one of the "
         "original program {} us, of which the GPU {}"
     )
+    ANOTHER_PROGRAM = (
+        "the function is not the program that was traced from it, which is a fault of mirage_py to "
+        "report: on random inputs they are {} apart, where rounding explains {}"
+    )
     NONE_FASTER = "nothing was found that is faster: {}"
     NO_CANDIDATE_PASSED = "no candidate ran and gave the right result"
     FASTEST_WAS_REFUSED = (

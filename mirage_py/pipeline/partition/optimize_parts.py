@@ -128,7 +128,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
         notes.append("parts split dimensions: the composite is not testable at other sizes")
     finish = _measured if job.measure and not job.request.should_stop() else _modelled
     result = finish(program, whole, chosen, composites, tuple(notes), job, deadline)
-    return result if result.why_not.code is Code.HOST_BOUND else replace(result, why_not=why_not)
+    said = result.why_not.code in (Code.HOST_BOUND, Code.ANOTHER_PROGRAM)
+    return result if said else replace(result, why_not=why_not)
 
 
 def _with_joined(

@@ -13,13 +13,13 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.collector import rarely_collecting
 from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.progress import Told
-from mirage_py.reasons import Code, reason
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.base.gpu_memory import MOST_IDLE_BYTES, give_back, is_out_of_memory
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
@@ -67,6 +67,9 @@ _PATIENCE_S = 40.0
 # What is held is not compiled where a plan takes so much less than the fastest baseline: of 54 rows
 # of the suite max-autotune was at most 1.38 times as fast as torch.compile without it.
 _FAR_AHEAD = 0.6
+# The user's function has other results than its program if they are so many times as far apart as
+# rounding explains, in more than this share of the elements: one that jumps may be, in a few.
+_BEYOND_ROUNDING, _FEW_ELEMENTS = 10.0, 0.01
 # Trials that have begun while others compile: what compiles meanwhile and is likelier comes first.
 _AHEAD = 4
 # By when, in shares of a time budget, no plan begins to compile any more, those that still do are
@@ -402,6 +405,20 @@ class _Tuner:
             self.notes.append(f"{baseline.name} cannot serve: {baseline.reason}")
         return baseline.alive
 
+    def _another_program(self) -> Reason | None:
+        """Why no plan may serve, although it computes the program: the user's function does not.
+
+        Plans are compared with the program, so a fault of the front end is seen only here.
+        """
+        found = next((c.evidence for c in self.baselines if c.name == EAGER), None)
+        if found is None or found.passed or not isfinite(found.max_rel_error):
+            return None
+        explained = max(found.bound, found.eager_rel_error or 0.0)
+        if found.outside <= _FEW_ELEMENTS or found.max_rel_error <= _BEYOND_ROUNDING * explained:
+            return None
+        errors = (f"{error:.2g}" for error in (found.max_rel_error, explained))
+        return reason(Code.ANOTHER_PROGRAM, *errors)
+
     def _is_vouched_for(self, candidate: Candidate) -> bool:
         """The winner has to be the program for inputs other than the check's too."""
         assert candidate.plan is not None
@@ -422,6 +439,10 @@ class _Tuner:
             self.notes.append("interrupted: the best so far")
         standing = [c for c in fastest(self.baselines, len(self.baselines)) if self._is_right(c)]
         proven = fastest([c for c in self.candidates if c.proven], len(self.candidates))
+        why_not = self._another_program()
+        if why_not is not None:
+            self.notes.append(str(why_not))
+            proven = []
         if self.counts_host and not self.interrupted:
             self._time_host([*standing, *proven[:_TOP_K]])
         standing = by_call(standing)
@@ -436,7 +457,6 @@ class _Tuner:
                 best = candidate
                 break
         lost = [c for c in proven if c.alive and c.time_us < (1.0 - MARGIN) * baseline.time_us]
-        why_not = None
         if best is baseline and lost:
             quick, slow = lost[0], baseline
             why_not = reason(

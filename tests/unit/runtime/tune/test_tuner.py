@@ -33,6 +33,7 @@ from mirage_py.runtime.tune import tuner as tuner_module
 from mirage_py.runtime.tune.tuner import _Tuner, tune
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 
 
 def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
@@ -136,6 +137,35 @@ def test_torch_compile_that_is_wrong_serves_nothing(monkeypatch: pytest.MonkeyPa
     assert any("compile cannot serve" in n and "not finite" in n for n in report.notes)
     # A plan has to beat what is right.
     assert winner(scene.run(1, names)) == "plan 0"
+
+
+def far_off(error: float, outside: float, eager: float = 2e-4) -> FloatEvidence:
+    wrong = reason(Code.TOO_FAR, "Y[0, 0] = 2.1 instead of 2", "0.01", 0, 1)
+    return FloatEvidence(error, 1e-2, eager, False, wrong, outside=outside)
+
+
+@pytest.mark.parametrize(
+    ("found", "winner_is"),
+    [
+        (far_off(1.2, outside=0.9), "compile"),
+        # Rounding of eager PyTorch on the program is as large; some elements jump; it overflows.
+        (far_off(1.2, outside=0.9, eager=0.2), "plan 0"),
+        (far_off(1.2, outside=0.001), "plan 0"),
+        (far_off(math.inf, outside=0.9), "plan 0"),
+        (RIGHT, "plan 0"),
+    ],
+)
+def test_no_plan_serves_a_function_that_is_not_its_program(
+    monkeypatch: pytest.MonkeyPatch, found: FloatEvidence, winner_is: str
+):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 10.0})
+    scene.check.store.verdicts = {"eager": found}
+    report = scene.run(1)
+    assert winner(report) == winner_is
+    assert (report.why_not is None) == (winner_is != "compile")
+    if report.why_not is not None:
+        assert report.why_not.code is Code.ANOTHER_PROGRAM
+        assert str(report.why_not) in report.notes
 
 
 def test_torch_compile_that_is_as_far_off_as_eager_serves(monkeypatch: pytest.MonkeyPatch):
