@@ -17,7 +17,11 @@ def reference_of(
 ) -> Callable[..., Any]:
     """The function, which ``call`` calls with leaves of its arguments. Of the example's tensors
     only those are kept that the program does not read; what would be written to is copied.
+
+    Tensors that the function takes from elsewhere are its own whatever inputs it is given, so what
+    is compared with the program is ``traced``, an attribute of the result.
     """
+    by_graph = None if traced.graph is None or traced.graph.draws else traced.by_graph
     read = dict.fromkeys(traced.arguments)
     own = dict.fromkeys(p for p in traced.places if isinstance(p, int))
     others = [
@@ -39,8 +43,12 @@ def reference_of(
     def itself(*inputs: torch.Tensor) -> Any:
         return call(filled(inputs))
 
+    def pure(*inputs: torch.Tensor) -> Any:
+        return outputs(itself, inputs)
+
     if not traced.writes:
-        return lambda *inputs: outputs(itself, inputs)
+        pure.traced = by_graph  # type: ignore[attr-defined]
+        return pure
     # Positions that count up from call to call would leave the tensor.
     whole = [p for p in own if not leaves[p].is_floating_point()]
 
@@ -55,4 +63,4 @@ def reference_of(
         with put_back(whole, values):
             return traced.pack(found if isinstance(found, tuple) else (found,), values)
 
-    return WritingFunction(timed, outputs, finish, traced.words)
+    return WritingFunction(timed, outputs, finish, traced.words, by_graph)

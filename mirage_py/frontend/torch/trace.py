@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.capture import Capture, View, capture, is_size
+from mirage_py.frontend.torch.capture.traced_graph import TracedGraph
 from mirage_py.frontend.torch.found_writes import FoundWrites
 from mirage_py.frontend.torch.guards.calls import Signature, runs_later
 from mirage_py.frontend.torch.guards.origins import Origin, find_origin
@@ -61,6 +62,7 @@ class TracedCall:
     ``state`` is what else the function can read.
     ``layouts`` are those of the outputs, if they are written as they lie in torch's memory.
     ``written`` is what a call writes, and ``counted`` are buffers that it adds a number to.
+    ``graph`` is what was traced.
     """
 
     program: Program
@@ -72,6 +74,7 @@ class TracedCall:
     layouts: tuple[ResultLayout, ...] = ()
     written: tuple[Write, ...] = ()
     counted: tuple[tuple[Origin, int], ...] = ()
+    graph: TracedGraph | None = field(default=None, compare=False)
 
     @property
     def is_rearranged(self) -> bool:
@@ -138,6 +141,16 @@ class TracedCall:
         if self.captured:
             given += [origin.fetch() for origin in self.captured]
         return tuple(given)
+
+    def by_graph(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The program's outputs as PyTorch computes them by the graph, of its inputs: also of those
+        that the function takes from elsewhere.
+        """
+        assert self.graph is not None
+        found = self.graph(*inputs)
+        if not self.layouts:
+            return found
+        return tuple(x.written(y) for x, y in zip(self.layouts, found, strict=True))
 
     def pack(self, outputs: Sequence[torch.Tensor], leaves: Leaves = ()) -> Any:
         """What the function returns, made of the program's outputs; what it writes is written."""
@@ -352,6 +365,7 @@ def trace_call(
         layouts,
         writes.writes(numbers),
         tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
+        TracedGraph(captured.graph, read, list(numbers), captured.constants),
     )
 
 

@@ -11,13 +11,15 @@ from typing import Any
 class WritingFunction:
     """Called, it gives a program's outputs, and its inputs are as they were. What that takes is no
     part of what a user calls: that is ``timed``, which writes to the inputs. What is left to do
-    after a kernel is ``finish``; ``words`` say what that is.
+    after a kernel is ``finish``; ``words`` say what that is. ``traced`` is the function as it was
+    traced, which takes all that the program reads.
     """
 
     timed: Callable[..., Any]
     outputs: Callable[[Callable[..., Any], Sequence[Any]], Any]
     finish: Callable[[Sequence[Any], Any], object]
     words: str
+    traced: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs of the program."""

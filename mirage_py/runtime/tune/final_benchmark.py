@@ -165,6 +165,20 @@ class FinalBenchmark:
             baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")
         return baseline.alive
 
+    def of_traced(self) -> FloatEvidence | None:
+        """How far from its program the user's function is, on random inputs; None where that is not
+        known: eager does not run, or what was traced draws random numbers.
+        """
+        eager = self._functions.get(EAGER)
+        traced = getattr(eager, "traced", eager)
+        if traced is None:
+            return None
+        try:
+            return with_room(functools.partial(self._on_random, traced), self._check.make_room)
+        except Exception as error:  # noqa: BLE001  as in _check_baselines
+            require_gpu(EAGER, error)
+            return None
+
     def time_host(self, candidates: Sequence[Candidate]) -> None:
         """What a call of each takes of the host, its inputs known from a call before.
 

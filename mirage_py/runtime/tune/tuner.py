@@ -410,7 +410,7 @@ class _Tuner:
 
         Plans are compared with the program, so a fault of the front end is seen only here.
         """
-        found = next((c.evidence for c in self.baselines if c.name == EAGER), None)
+        found = self.rounds.of_traced()
         if found is None or found.passed or not isfinite(found.max_rel_error):
             return None
         explained = max(found.bound, found.eager_rel_error or 0.0)
@@ -439,7 +439,7 @@ class _Tuner:
             self.notes.append("interrupted: the best so far")
         standing = [c for c in fastest(self.baselines, len(self.baselines)) if self._is_right(c)]
         proven = fastest([c for c in self.candidates if c.proven], len(self.candidates))
-        why_not = self._another_program()
+        why_not = self._another_program() if proven else None
         if why_not is not None:
             self.notes.append(str(why_not))
             proven = []
