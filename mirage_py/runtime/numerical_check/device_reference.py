@@ -38,6 +38,8 @@ _MOST_KEPT = 1 << 22
 _ENDS = 1 << 16
 # Neighbours, among which eager's error is measured.
 _NEIGHBOURS = 128
+# Fewer errors than this say little of how they are spread; so many groups are around one.
+_FEW, _AROUND = 32, 33
 # Estimates of rounding errors are about twice as large as these are spread (``float_case.SPREAD``):
 # so is what a measured spread stands for, or of millions of right elements hundreds would be beyond
 # four times their own spread.
@@ -95,7 +97,7 @@ def device_reference(program: Program, inputs: Sequence[torch.Tensor], seed: int
     del wide
     with matmuls_as_in(program):
         rounded = _run(torch_function(program), inputs, places)
-    known = Reference({}, {}, {})
+    known = Reference({}, {}, {}, is_measured=True)
     for tensor, where, right, eager in zip(tensors, places, exact, rounded, strict=True):
         is_all = where.flat.size == tensor.elements
         shape = tensor.shape if is_all else (where.flat.size,)
@@ -140,14 +142,22 @@ def _run(
 
 
 def _spread(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The estimated errors: by the root mean square of those of neighbours that are numbers. Groups
-    of neighbours follow each other, all complete but the last.
+    """The estimated errors: by the root mean square of those of neighbours that are numbers, and
+    not 0. Groups of neighbours follow each other, all complete but the last.
+
+    Behind a ReLU most errors may be 0, which says nothing of the elements that are not. Few others
+    in a group say little, so there it is that of the groups around it, if that is larger.
     """
-    groups = np.full((-(-errors.size // _NEIGHBOURS), _NEIGHBOURS), np.nan)
+    groups = np.zeros((-(-errors.size // _NEIGHBOURS), _NEIGHBOURS))
     groups.reshape(-1)[: errors.size] = errors
-    is_number = np.isfinite(groups)
+    says = np.isfinite(groups) & (groups != 0.0)
     with np.errstate(over="ignore"):
-        squares = np.sum(groups**2, axis=1, where=is_number)
-    counts = np.maximum(is_number.sum(axis=1), 1)
-    spread = _ESTIMATE * np.sqrt(squares / counts)
+        squares = np.sum(groups**2, axis=1, where=says)
+    counts = says.sum(axis=1)
+    around = [np.convolve(x, np.ones(_AROUND), mode="full") for x in (squares, counts)]
+    start = _AROUND // 2
+    wide = [x[start : start + counts.size] for x in around]
+    with np.errstate(over="ignore", invalid="ignore"):
+        own, larger = (s / np.maximum(n, 1) for s, n in ((squares, counts), wide))
+        spread = _ESTIMATE * np.sqrt(np.where(counts < _FEW, np.maximum(own, larger), own))
     return np.repeat(spread, _NEIGHBOURS)[: errors.size]

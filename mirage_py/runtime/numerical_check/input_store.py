@@ -37,6 +37,7 @@ FloatArray = NDArray[np.float64]
 # The set that is timed on.
 RANDOM = "random"
 _EAGER = "eager.json"
+_MEASURED = "measured"
 _LOCK = "lock"
 # Elements whose places are computed at a time.
 _AT_A_TIME = 1 << 24
@@ -60,6 +61,9 @@ class InputStore:
 
     def write_reference(self, name: str, reference: Reference) -> None:
         """Keep the right outputs."""
+        if reference.is_measured:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            (self.folder / name / _MEASURED).touch()
         for tensor in (o.tensor for o in self.program.outputs):
             self._save(name, "output", tensor, reference.outputs[tensor.name])
             with np.errstate(over="ignore"):
@@ -107,6 +111,7 @@ class InputStore:
                 for t in tensors
                 if self._path(name, "places", t).exists()
             },
+            (self.folder / name / _MEASURED).exists(),
         )
 
     def read_eager(self, name: str) -> list[EagerError] | None:

@@ -42,6 +42,7 @@ class DeviceJudge:
                 there(reference.errors[tensor.name], device).double(),
                 tolerance(program),
                 places,
+                is_measured=reference.is_measured,
                 library=torch,
                 flat=there(places.flat, device) if places else None,
             )

@@ -72,12 +72,14 @@ class Reference(Mapping[str, FloatArray]):
     """The outputs in float64 by name; ``errors`` has the expected size of each element's error.
 
     Of outputs that have ``places`` both are lists, of the elements there. Where an error is
-    infinite and the output NaN, nothing is known of the element either.
+    infinite and the output NaN, nothing is known of the element either. With ``is_measured`` errors
+    are estimates from those of eager PyTorch: a few right elements are beyond what they allow.
     """
 
     outputs: dict[str, FloatArray]
     errors: dict[str, FloatArray]
     places: dict[str, Places] = field(default_factory=dict)
+    is_measured: bool = False
 
     def __getitem__(self, name: str) -> FloatArray:
         """A whole output, NaN where it was not evaluated."""
