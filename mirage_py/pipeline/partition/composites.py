@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked
@@ -29,7 +29,8 @@ class Composite:
 def composites_of(whole: Partition, chosen: Sequence[Chosen], *, measure: bool) -> tuple[Plan, ...]:
     """The parts in sequence, for each back end that has a plan of each part, or else for each; the
     parts without one are PyTorch's, by Inductor and by its operators where these are several. With
-    ``measure`` once more, with PyTorch for the parts that it was faster at.
+    ``measure`` once more, with PyTorch for the parts that it was faster at, and, where there are
+    untried plans, for those: one that does not run takes the whole with it.
 
     The fastest by the times of their parts come first. None is without a kernel that was searched.
     """
@@ -40,6 +41,9 @@ def composites_of(whole: Partition, chosen: Sequence[Chosen], *, measure: bool) 
         if measure:
             ways.append(_filled(chosen, backend, compiled=False))
             ways.append(_filled(chosen, backend, compiled=True, faster=_FASTER))
+            if any(c.untried for c in chosen):
+                tried = [replace(c, picked={}) if c.untried else c for c in chosen]
+                ways.append(_filled(tried, backend, compiled=True, faster=_FASTER))
         for picked in ways:
             if picked is not None:
                 plan = compose(whole, [p.plan for p in picked])

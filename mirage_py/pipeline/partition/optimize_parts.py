@@ -20,7 +20,7 @@ from mirage_py.pipeline.partition.composites import (
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
 from mirage_py.pipeline.partition.part_choice import Chosen, RankPart, choose, not_searched
-from mirage_py.pipeline.partition.part_clock import PartClock
+from mirage_py.pipeline.partition.part_clock import LEAST_S, PartClock
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.record import race_record
 from mirage_py.pipeline.selection.request import AUTO, Request
@@ -191,11 +191,14 @@ def _chosen(whole: Partition, rank: RankPart, job: PartJob, deadline: float | No
     found: dict[int, Chosen] = {}
     for number in clock.order:
         part, budget = whole.parts[number], clock.share(number)
-        if budget is not None and budget <= 0.0:
+        is_late = budget is not None and budget <= 0.0
+        if is_late and clock.is_too_late():
             found[number] = not_searched(part, job.target, "there was no time to search it")
             continue
-        request = job.of_part(whole, number, budget)
-        found[number] = choose(part, rank, request, job.target, measure=job.measure)
+        request = job.of_part(whole, number, LEAST_S if is_late else budget)
+        found[number] = choose(
+            part, rank, request, job.target, measure=job.measure, is_late=is_late
+        )
     return [
         found[n] if n == of else renamed(found[of], whole.parts[of], whole.parts[n], job.target)
         for n, of in enumerate(first)

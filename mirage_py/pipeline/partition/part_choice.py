@@ -43,7 +43,7 @@ class Chosen:
 
     ``by_torch`` is the part in PyTorch, if it has such a form, one ATen operator after the other.
     ``is_ours`` where the plans have kernels that were searched: neither a library's call nor a
-    copy.
+    copy. Such are ``untried`` if they were ranked and nothing else.
     """
 
     result: Result | None
@@ -51,6 +51,7 @@ class Chosen:
     why: str = ""
     by_torch: Picked | None = None
     is_ours: bool = False
+    untried: bool = False
 
     def of_torch(self, backend: str, *, compiled: bool) -> Picked | None:
         """PyTorch's plan beside kernels of a back end; a single operator is not ``compiled``."""
@@ -71,11 +72,15 @@ def choose(
     *,
     measure: bool,
     by_library: bool = True,
+    is_late: bool = False,
 ) -> Chosen:
     """The plans of one part, searched within the budget of ``request``. What a library computes as
-    one call is not searched if it is to be ``by_library``.
+    one call is not searched if it is to be ``by_library``. Where it ``is_late`` nothing is timed:
+    the likeliest plans are checked and timed with the whole.
     """
-    found = _choose(part, rank, request, target, measure=measure, by_library=by_library)
+    found = _choose(
+        part, rank, request, target, measure=measure, by_library=by_library, is_late=is_late
+    )
     timed = found.result is not None and measure and found.result.baseline.source == "measured"
     baseline = found.result.baseline.time_us if found.result and timed else None
     return replace(found, by_torch=torch_picked(part, target, baseline))
@@ -107,6 +112,7 @@ def _choose(
     *,
     measure: bool,
     by_library: bool,
+    is_late: bool,
 ) -> Chosen:
     deadline = TimeBudget(request.budget).end
     try:
@@ -117,8 +123,9 @@ def _choose(
         if called is not None:
             return _library_chosen(called, request.backend)
         ranking = rank(part, target, request)
-        if measure and not operator_count(part):
-            return _unmeasured(ranking)
+        if measure and (is_late or not operator_count(part)):
+            searched = bool(operator_count(part))
+            return replace(_unmeasured(ranking), is_ours=searched, untried=searched)
         if not measure or request.should_stop():
             found = ranking.modelled(deadline)
             why = "; ".join(found.notes)
@@ -135,7 +142,9 @@ def _choose(
 
 
 def _unmeasured(ranking: Ranking) -> Chosen:
-    """The likeliest plans of a copy, which are alike: they are checked and timed with the rest."""
+    """The likeliest plan of each back end, as of a copy, whose plans are alike: it is checked and
+    timed with the rest.
+    """
     picked: dict[str, Picked] = {}
     for instance in ranking.instances:
         plan = instance.plan
@@ -145,7 +154,7 @@ def _unmeasured(ranking: Ranking) -> Chosen:
                 picked[plan.backend] = Picked(plan, instance.estimate.time_us, evidence)
         if len(picked) == len(BACKENDS):
             break
-    return Chosen(ranking.predicted(), picked, "" if picked else "no plan of a copy")
+    return Chosen(ranking.predicted(), picked, "" if picked else "no plan was ranked in time")
 
 
 def _backends(asked: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 
 # Seconds of a part in which something may be found: with less it is not begun.
-_LEAST_S = 0.75
+LEAST_S = 0.75
 # Seconds in which a part is searched, compiled and timed so far that its plan is worth having: of
 # many parts those that take longest have as much.
 _ENOUGH_S = 5.0
@@ -65,9 +65,17 @@ class PartClock:
         waiting = sum(self._weights.values())
         own = self._weights.pop(number, None)
         if own is None:
-            return max(left, _LEAST_S)
+            return max(left, LEAST_S)
         least = self._equal * own if self._are_few else min(_ENOUGH_S, left)
         share = max(left * own / waiting, least)
-        if share >= _LEAST_S:
+        if share >= LEAST_S:
             return share
-        return _LEAST_S if left >= _LEAST_S else 0.0
+        return LEAST_S if left >= LEAST_S else 0.0
+
+    def is_too_late(self) -> bool:
+        """Whether a part for which nothing is left is not even ranked, which takes of the time of
+        the composites: half of that remains theirs.
+        """
+        assert self._deadline is not None
+        left = self._deadline - self._reserved / 2.0 - time.monotonic()
+        return left < LEAST_S

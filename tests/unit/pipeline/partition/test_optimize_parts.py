@@ -259,6 +259,43 @@ def test_a_plan_of_a_part_that_is_another_program_is_left_out(
     assert first not in [plan.options for plan in refused]
 
 
+@pytest.mark.parametrize("left_s", [0.0, 2.5])
+def test_parts_that_nothing_is_left_for_are_ranked_and_tried_with_the_whole(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition, left_s: float
+):
+    raced: list[tuple[str, list[Plan]]] = []
+    now = [100.0]
+
+    def tune(tuned: Program, plans, against, **_):
+        raced.append((tuned.name, list(plans)))
+        # The first part takes all that its own search has.
+        now[0] = 109.0 - left_s
+        eager = Measured("eager", time_us=100.0)
+        found = [Measured(f"plan {n}", p, time_us=5.0 + n) for n, p in enumerate(plans)]
+        return TuneReport((*found, eager), found[0], eager, ())
+
+    def rank_late(part: Program, target: Target, request: Request) -> Ranking:
+        return rank(part, target, replace(request, budget=None))
+
+    for module in (part_clock, optimize_parts_module):
+        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(part_clock, "_FEW", 1)
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
+    job = replace(TIMED, request=replace(TIMED.request, budget=9.0))
+    optimize_parts(program, whole, rank_late, job)
+    parts, (_, composites) = raced[:-1], raced[-1]
+    assert len(parts) == 1
+    kernels = [len(c.ugraph.kernels) for c in composites]
+    ours = [sum(isinstance(k, BlockGraph) for k in c.ugraph.kernels) for c in composites]
+    if left_s:
+        # Both parts by kernels, and the untried one by PyTorch in case it does not run.
+        assert sorted(ours) == [kernels[0] - 1, kernels[0]]
+    else:
+        assert all(n < len(c.ugraph.kernels) for n, c in zip(ours, composites, strict=True))
+
+
 def test_larger_parts_have_more_of_the_budget(monkeypatch: pytest.MonkeyPatch, whole: Partition):
     monkeypatch.setattr(part_clock.time, "monotonic", lambda: 100.0)
     counts = [operator_count(p) for p in whole.parts]
