@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -34,9 +35,12 @@ _LEAST = 3
 
 __all__ = ["Instance", "diverse", "rank"]
 
-# Sorts of which a form is ranked when it is late: those whose quick prediction is at most this many
-# times that of the best.
-_NEAR_SORTS = 2.0
+# Structures of which a form is ranked when it is late: those whose quick prediction is at most this
+# many times that of the best.
+_NEAR_STRUCTURES = 2.0
+# Forms of a structure (kernels, splits, clusters) that are ranked, those with the best quick
+# predictions: one for so many of the plans that are asked for.
+_LEAST_OF_STRUCTURE, _PLANS_OF_FORM = 2, 25
 # Share of the seats that plans in doubt have beside others.
 _IN_DOUBT = 0.25
 
@@ -61,10 +65,10 @@ def rank(
     if backend == "auto":
         models = KernelModels(target)
         ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
-        if terms.late():  # there is no time to look for other families
-            trusted = [i for i in ours if not terms.doubt(i.plan)] or ours
-            shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
-            families = list(shared.values()) or families
+        # The model is one for both: other families are not looked at.
+        trusted = [i for i in ours if not terms.doubt(i.plan)] or ours
+        shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
+        families = list(shared.values()) or families
         others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
     return _rank(families, KernelRanker(target, backend), limit, terms)
@@ -78,25 +82,30 @@ def _rank(
     forms = shortlist(families, ranker, terms)
     of_form: dict[int, list[Instance]] = {}
     in_doubt: dict[int, None] = {}
-    # When it is late, one form of each sort that is not in doubt is enough; when it is over, any.
-    settled: dict[tuple[str, int], None] = {}
-    begun: dict[tuple[str, int], None] = {}
+    # Forms of each structure that were ranked, and of those the ones that are not in doubt.
+    begun: Counter[str] = Counter()
+    settled: Counter[str] = Counter()
+    most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
     best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
     for number in likely_first(forms, ranker):
         form = forms[number]
+        if settled[form.name] >= most:
+            continue
         is_over = bool(begun) and terms.over()
         if any(of_form.values()):
-            is_far = ranker.probe_us(form) > _NEAR_SORTS * best_us
-            if (is_far or form.sort in begun) and is_over:
+            is_far = ranker.probe_us(form) > _NEAR_STRUCTURES * best_us
+            # When it is late, one form of each structure that is not in doubt is enough; when it is
+            # over, any.
+            if (is_far or begun[form.name]) and is_over:
                 continue
-            if (is_far or form.sort in settled) and terms.late():
+            if (is_far or settled[form.name]) and terms.late():
                 continue
-        begun[form.sort] = None
+        begun[form.name] += 1
         of_form[number] = found = _of_form(form, ranker, limit, quickly=is_over)
         if found and terms.doubt(found[0].plan):
             in_doubt[number] = None
         elif found:
-            settled[form.sort] = None
+            settled[form.name] += 1
     trusted = [i for n in sorted(of_form) if n not in in_doubt for i in of_form[n]]
     doubted = [i for n in sorted(in_doubt) for i in of_form[n]]
     kept = _seated(trusted, limit - int(_IN_DOUBT * limit) if doubted else limit)

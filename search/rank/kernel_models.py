@@ -5,7 +5,7 @@ One model predicts the kernels of both back ends, which share the cache.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from math import inf
 
 from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
@@ -17,7 +17,7 @@ from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.roles import roles_of
 from mirage_py.search.tilings.runs import run_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
-from mirage_py.search.tilings.tilings import tilings
+from mirage_py.search.tilings.tilings import tiles_of, tilings
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
@@ -26,6 +26,8 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 # most this much longer than the best, and not more than so many.
 _PROMISING = 3.0
 _MOST_TILINGS = 40
+# The same where a ranking is over.
+_QUICKLY = 3
 
 
 class KernelModels:
@@ -39,9 +41,11 @@ class KernelModels:
         self._bounds: dict[int, float] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[tuple[Form, int], int] = {}
-        self._keys: dict[tuple[int, BackEnd], Hashable] = {}
+        self._keys: dict[tuple[int, BackEnd], tuple[Hashable, ...]] = {}
         self._probed: dict[Hashable, float] = {}
         self._promising: dict[Hashable, list[KernelModel]] = {}
+        # Of kernels that have the same tiles to choose from.
+        self._best_tiles: dict[Hashable, frozenset[Hashable]] = {}
         # What the few tilings of a probe found, until all of them are looked at.
         self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
 
@@ -83,25 +87,44 @@ class KernelModels:
         key = self._key(form, number, backend)
         if key not in self._probed:
             tiled = self._tilings(form, number, backend, few=True)
-            few = {_tiles(t): self._model(t, form, number) for t in tiled}
+            few = {tiles_of(t.block): self._model(t, form, number) for t in tiled}
             self._probed[key] = min((_usual_us(m) for m in few.values()), default=inf)
             self._few[key] = few
         return self._probed[key]
 
     def probed(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
-        """Those few tilings, of what was not asked about further."""
+        """The best of those few tilings, of what was not asked about further."""
         self.probed_us(form, number, backend)
-        return list(self._few.get(self._key(form, number, backend), {}).values())
+        few = self._few.get(self._key(form, number, backend), {}).values()
+        return sorted(few, key=_usual_us)[:_QUICKLY]
 
     def promising(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
         """The best tilings of a block graph by the usual options; all where those fit none."""
         key = self._key(form, number, backend)
         if key not in self._promising:
             known = self._few.pop(key, {})
-            tiled = self._tilings(form, number, backend, few=False)
-            models = [known.get(_tiles(t)) or self._model(t, form, number) for t in tiled]
-            self._promising[key] = self._best(models)
+            self._promising[key] = self._found(form, number, backend, known)
         return self._promising[key]
+
+    def _found(
+        self, form: Form, number: int, backend: BackEnd, known: Mapping[Hashable, KernelModel]
+    ) -> list[KernelModel]:
+        """The best tilings; of a kernel like one that was looked at, as at another number of splits
+        or with another formula, among those that were the best there, and those that are known.
+        """
+        block = _block(form, number)
+        alike = self._key(form, number, backend)[1:], _loops(block)
+        found: list[KernelModel] = []
+        for among in (self._best_tiles.get(alike), None):
+            wanted = None if among is None else among.union(known)
+            tiled = self._tilings(form, number, backend, few=False, among=wanted)
+            models = [known.get(tiles_of(t.block)) or self._model(t, form, number) for t in tiled]
+            found = self._best(models)
+            if found and _usual_us(found[0]) < inf:
+                tiles = frozenset(tiles_of(m.kernel.block) for m in found)
+                self._best_tiles.setdefault(alike, tiles)
+                break
+        return found
 
     def _best(self, models: list[KernelModel]) -> list[KernelModel]:
         times_us = [_usual_us(m) for m in models]
@@ -115,15 +138,21 @@ class KernelModels:
         return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
 
     def _tilings(
-        self, form: Form, number: int, backend: BackEnd, *, few: bool
+        self,
+        form: Form,
+        number: int,
+        backend: BackEnd,
+        *,
+        few: bool,
+        among: Collection[Hashable] | None = None,
     ) -> Iterator[TiledKernel]:
-        block = _block(form, number)
-        return tilings(form.ugraph.scope, block, form.splits, few=few, backend=backend)
+        block, scope = _block(form, number), form.ugraph.scope
+        return tilings(scope, block, form.splits, few=few, backend=backend, among=among)
 
     def _model(self, tiled: TiledKernel, form: Form, number: int) -> KernelModel:
         return KernelModel(tiled, self.target, form.in_cache[number])
 
-    def _key(self, form: Form, number: int, backend: BackEnd) -> Hashable:
+    def _key(self, form: Form, number: int, backend: BackEnd) -> tuple[Hashable, ...]:
         """All that decides on the tilings: the back end only by the roles of dimensions."""
         place = self.kernel(form, number), backend
         if place not in self._keys:
@@ -154,10 +183,10 @@ def _block(form: Form, number: int) -> BlockGraph:
     return block
 
 
-def _tiles(tiled: TiledKernel) -> Hashable:
-    """The key that distinguishes the tilings of one kernel."""
-    block = tiled.block
-    return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
+def _loops(block: BlockGraph) -> Hashable:
+    """What the tiles of a block graph are of."""
+    values = tuple((n.op, n.args, n.dims) for n in block.nodes)
+    return tuple(a.dim for a in block.grid), tuple(s.loop for s in block.sections), values
 
 
 def _run_bytes(kernel: TiledKernel) -> int:

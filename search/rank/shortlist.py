@@ -7,6 +7,7 @@ keeps its own best.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -29,9 +30,9 @@ _FAMILIES_PER_KIND = 3
 _WITH_ALL_SPLITS = 4
 
 # Forms of a kind that get a quick prediction, those of the best bounds first, and of equal ones the
-# cheapest by the search; in all when it is late, but for the first of each kind.
-_PROBED_PER_KIND = 32
-_PROBED_LATE = 6
+# cheapest by the search; fewer when it is late.
+_PROBED_PER_KIND = 16
+_PROBED_LATE = 4
 
 _Timed = tuple[float, Form]
 
@@ -41,7 +42,7 @@ class Terms:
     """What a ranking is held to: families that ``may`` be taken, asked of few of them; and an end,
     with the best of what was looked at. When it is ``late`` it looks at few more, and at those only
     until one is not in ``doubt``, which says why a plan is likely refused; when it is ``over``, at
-    one of each sort that is near the best: of those the model does not say which is the fastest.
+    one of each structure near the best: of those the model does not say which is the fastest.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
@@ -68,6 +69,8 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
         refused = [d for d, family in candidates.items() if not terms.may(family)]
         if not refused:
             return listed
+        if terms.over() and len(refused) < len(candidates):
+            return [form for form in listed if form.family.digest not in refused]
         left = [family for family in left if family.digest not in refused]
 
 
@@ -90,17 +93,17 @@ def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> l
 
 
 def likely_first(forms: Sequence[Form], ranker: KernelRanker) -> list[int]:
-    """The forms' numbers, those first that are likely the fastest: the best of each sort, as the
-    model errs between them; then by the quick prediction, which knows few tilings, and by the
+    """The forms' numbers, those first that are likely the fastest: the best of each structure, as
+    the model errs between them; then by the quick prediction, which knows few tilings, and by the
     lower bound, which knows none, in turns.
     """
     probed, bounded = (
         sorted(range(len(forms)), key=lambda n: us_of(forms[n]))
         for us_of in (ranker.probe_us, ranker.bound_us)
     )
-    first: dict[tuple[str, int], int] = {}
+    first: dict[str, int] = {}
     for number in probed:
-        first.setdefault(forms[number].sort, number)
+        first.setdefault(forms[number].name, number)
     turns = (n for turn in zip(probed, bounded, strict=True) for n in turn)
     return list(dict.fromkeys((*first.values(), *turns)))
 
@@ -148,21 +151,21 @@ def _probed(
     """The forms with their quick predictions, best first.
 
     Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind;
-    when it is late, all of a kind of which one was asked about.
+    when it is late, all of a kind of which a few were asked about, and when it is over, one.
     """
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
     kinds: dict[str, int] = {}
-    asked: set[str] = set()
+    asked: Counter[str] = Counter()
     for bound_us, form in sorted(bounded, key=_time):
         of_kind = kinds.get(form.kind, 0)
         if of_kind >= _PROBED_PER_KIND or (bound_us > HOPELESS * best_us and of_kind):
             continue
-        is_late = terms.over() or (len(found) >= _PROBED_LATE and terms.late())
-        if found and form.kind in asked and is_late:
+        is_enough = asked[form.kind] >= _PROBED_LATE and terms.late()
+        if found and asked[form.kind] and (is_enough or terms.over()):
             continue
-        asked.add(form.kind)
+        asked[form.kind] += 1
         time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)
@@ -175,9 +178,10 @@ def _best(
     probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, terms: Terms
 ) -> Iterator[Form]:
     """The best forms of one kind, in turn among the numbers of splits."""
-    few = () if terms.late() else probed[:_WITH_ALL_SPLITS]
+    # Of one family there are few, whatever the time: the fastest plan may be of any of them.
+    few = probed[: 1 if terms.late() else _WITH_ALL_SPLITS]
     others = [o for _, f in few for o in _at_other_splits(f, ranker)]
-    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), terms)
+    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), FREE)
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *timed_others), key=_time):
         by_name.setdefault(timed[1].name, []).append(timed)

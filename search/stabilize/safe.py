@@ -6,6 +6,7 @@ is done for the families that somebody asks about (``SafetyScreen.passes``).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,8 +18,10 @@ from mirage_py.search.stabilize.stabilize import Stabilized, stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
-# Families that are evaluated when it is late, in some hundredths of a second each.
-_LATE = 6
+# Families that pass in all when it is late, and when it is over, and seconds of evaluations from
+# then on: some hundredths each, of a program that is not large. Which of them are fast is not known
+# before, so they are of several structures.
+_LATE, _OVER = (24, 0.5), (8, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class SafeFamilies:
 class SafetyScreen:
     """Stabilises families, and says which of them rounding does not spoil, when asked.
 
-    Once it is ``late`` the answer is no, for all that was not evaluated by then; but for the few
-    that are asked about first, or when it is ``over`` the first one.
+    Once it is ``late`` the answer is no, for all that was not evaluated by then; but for some that
+    are asked about first, or when it is ``over`` a few, where that takes little time.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class SafetyScreen:
         # By a family's digest: itself, what it comes from, and what is evaluated in its place.
         self._stable: dict[str, tuple[UGraph, UGraph, UGraph]] = {}
         self._faults: dict[str, str] = {}
+        # Seconds of evaluations that began when it was late.
+        self._late_s = 0.0
 
     def stable(self, families: Iterable[Family]) -> tuple[UGraph, ...]:
         """The families stabilised, with epilogues hoisted, each once; those with normalised partial
@@ -76,11 +81,18 @@ class SafetyScreen:
         """Whether rounding does not spoil the kernels that would be emitted for it."""
         _, _, source = self._stable.get(ugraph.digest, (ugraph, ugraph, ugraph))
         if source.digest not in self._faults:
-            passed = sum(not f for f in self._faults.values())
-            if passed and (self._over() or (passed >= _LATE and self._late())):
+            is_late = self._over() or self._late()
+            if is_late and self._has_enough():
                 return False
+            begun = time.monotonic()
             self._faults[source.digest] = self._screen.fault(with_factors_as_emitted(source))
+            self._late_s += time.monotonic() - begun if is_late else 0.0
         return not self._faults[source.digest]
+
+    def _has_enough(self) -> bool:
+        passed = sum(not f for f in self._faults.values())
+        most, most_s = _OVER if self._over() else _LATE
+        return passed > 0 and (passed >= most or self._late_s >= most_s)
 
     def found(self) -> SafeFamilies:
         """What came of the given families; those that nobody asked about are taken for safe."""

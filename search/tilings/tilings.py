@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -37,8 +37,10 @@ def tilings(
     *,
     few: bool = False,
     backend: str = "triton",
+    among: Collection[Hashable] | None = None,
 ) -> Iterator[TiledKernel]:
-    """Every sensible tiling of a block graph, or a ``few`` spread over them.
+    """Every sensible tiling of a block graph, or a ``few`` spread over them, or those ``among``
+    others, by ``tiles_of``.
 
     ``scope`` is the program with all tensors that the kernel may refer to; ``splits`` are the outer
     dimensions of split ones.
@@ -63,9 +65,17 @@ def tilings(
             loops = dict(zip(dims, chosen, strict=True))
             if _is_too_large(spaces, extents, _powers_of_two(loops)):
                 continue
-            tiling = Tiling(scope, _with_loops(scope, tiled, heavy, loops))
+            whole = _with_loops(scope, tiled, heavy, loops)
+            if among is not None and tiles_of(whole) not in among:
+                continue
+            tiling = Tiling(scope, whole)
             if is_sensible(tiling):
                 yield TiledKernel(tiling, body, backend)
+
+
+def tiles_of(block: BlockGraph) -> Hashable:
+    """What tells the tilings of one kernel apart."""
+    return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
 
 
 def has_matmul(block: BlockGraph, section: Section) -> bool:

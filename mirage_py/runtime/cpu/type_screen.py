@@ -56,6 +56,8 @@ class TypeScreen:
         self._sets = lru_cache(maxsize=16)(_judged_sets)
         # By what plans that differ in tiles alone have in common.
         self._known: dict[Hashable, str] = {}
+        # Whatever the number of splits, the small program is one.
+        self._faults: dict[Hashable, str] = {}
 
     def doubt(self, plan: Plan) -> str:
         """On which inputs the numerical check will refuse a plan, and why; empty if it may pass.
@@ -80,10 +82,14 @@ class TypeScreen:
         found = _small(typed) if _rounds_on_the_way(typed) else None
         if found is None:
             return ""
-        program, small = found
-        # Whatever the number of splits, the small program is one.
         outputs = plan.ugraph.program.outputs
         sizes = tuple((o.tensor.name, o.tensor.elements) for o in outputs)
+        key = sizes, *found
+        if key not in self._faults:
+            self._faults[key] = self._fault_of(sizes, *found)
+        return self._faults[key]
+
+    def _fault_of(self, sizes: tuple[tuple[str, int], ...], program: Program, small: UGraph) -> str:
         for sets in self._sets(sizes, program):
             got = evaluate_ugraph(small, sets.arrays, KernelMeaning(np.float32, len(sets.sets)))
             for number, one in enumerate(sets.sets):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import several_kernels
 
+from mirage_py.runtime.cpu import type_screen
 from mirage_py.runtime.cpu.type_screen import TypeScreen
+from mirage_py.search.space.splits import at_splits
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -105,3 +108,18 @@ def test_plans_that_differ_in_tiles_alone_are_evaluated_once(
     faults = iter(["far", "once more"])
     monkeypatch.setattr(screen, "_fault", lambda *_: next(faults))
     assert {screen.doubt(plan(BEFORE, tile)) for tile in (16, 32, 64)} == {"far"}
+
+
+def test_plans_that_are_one_at_small_sizes_are_evaluated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those with other numbers of splits."""
+    screen, evaluated = TypeScreen(), []
+    family = several_kernels.ugraph("split_attention")
+    monkeypatch.setattr(type_screen, "_small", lambda _: (family.program, family))
+    monkeypatch.setattr(screen, "_fault_of", lambda *small: str(evaluated.append(small)))
+    options = (LaunchConfig(),) * len(family.kernels)
+    plans = [Plan(at_splits(family, {"s": n}), options, "triton") for n in (2, 4, 8)]
+    assert {screen.doubt(one) for one in plans} == {"None"}
+    assert len({type_screen.formula_of(one) for one in plans}) == 3
+    assert len(evaluated) == 1

@@ -12,6 +12,7 @@ from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.tilings import tilings
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import H200
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
@@ -55,3 +56,26 @@ def test_what_is_too_large_is_refused_with_its_tiling_too(monkeypatch: pytest.Mo
     monkeypatch.setattr(tilings, "_is_too_large", lambda *_: False)
     assert quickly
     assert found() == quickly
+
+
+def test_another_number_of_splits_has_the_best_tilings_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    family, models = several_kernels.ugraph("split_attention"), KernelModels(H200, 8)
+    one, other = (models.form(family, splits) for splits in models.splits(family)[:2])
+    measured: list[BlockGraph] = []
+    real = KernelModels._model
+
+    def model(self, tiled, form, number):
+        measured.append(tiled.block)
+        return real(self, tiled, form, number)
+
+    monkeypatch.setattr(KernelModels, "_model", model)
+    first = models.promising(one, 0, "cuda")
+    of_first = len(measured)
+    second = models.promising(other, 0, "cuda")
+    assert 0 < len(measured) - of_first <= len(first) < of_first
+    options = LaunchConfig(4, (3,))
+    alone = KernelModels(H200, 8).promising(other, 0, "cuda")
+    best_us = min(model.estimate(options).time_us for model in alone)
+    assert min(model.estimate(options).time_us for model in second) < 1.05 * best_us
