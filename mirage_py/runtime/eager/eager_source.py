@@ -228,6 +228,8 @@ class _Writer:
                 if bound.scalar is not None:
                     return _Value(f"{_atom(x.text)}.clamp({side}={bound.text})", x.dims, dtype)
         texts = [_atom(aligned(a.text, a.dims, node.dims)) for a in args]
+        if node.op == "fmod" and args[0].scalar is not None:  # torch takes no number there
+            texts[0] = f"torch.full_like({texts[1]}, {texts[0]})"
         return _Value(operator(node.op).torch.format(*texts), node.dims, dtype)
 
     def _as_number(self, value: _Value) -> _Value:

@@ -247,7 +247,9 @@ class ProgramBuilder:
         relevant = {d: e for d, e in mapping.items() if d in old.dims and e != ix.dim(d)}
         if not relevant:
             return node
-        if node in self._stored:
+        # Tensors between kernels are read at indices alone: at data the value is computed there.
+        is_data = any(e.tensors() for e in relevant.values())
+        if node in self._stored and not is_data:
             return self.read(node, [relevant.get(d, ix.dim(d)) for d in old.dims])
         key = (node, tuple(sorted(relevant.items(), key=lambda item: item[0])))
         if key in memo:
@@ -264,7 +266,11 @@ class ProgramBuilder:
         if old.op == "load":
             return self.load(old.access.tensor, [e.substitute(mapping) for e in old.access.index])
         if old.op == "read":
-            return self.read(old.args[0], [e.substitute(mapping) for e in old.access.index])
+            index = [e.substitute(mapping) for e in old.access.index]
+            if any(e.tensors() for e in index):
+                at = dict(zip(self.nodes[old.args[0]].dims, index, strict=True))
+                return self._substitute(old.args[0], at, memo)
+            return self.read(old.args[0], index)
         if isinstance(old.attr, IndexExpr | Predicate):
             if any(e.tensors() for e in mapping.values()):
                 return self._number_of(old.attr, mapping)
