@@ -115,6 +115,9 @@ class TileText:
             # Triton's remainder has the sign of the dividend.
             inner, extent = atom(expr.args[0].render(names)), expr.value
             names[str(expr)] = f"(({inner} % {extent} + {extent}) % {extent})"
+        elif expr.op == "floordiv" and expr.tensors():  # its quotient is rounded towards 0
+            inner, n = atom(expr.args[0].render(names)), expr.value
+            names[str(expr)] = f"(({inner} - ({inner} % {n} + {n}) % {n}) // {n})"
 
     def _terms(
         self,

@@ -41,6 +41,9 @@ def index_text(expr: IndexExpr, names: Mapping[str, str]) -> str:
     left = index_text(expr.args[0], names)
     if expr.op == "mod" and expr.tensors():  # what is data may be negative
         return f"(({atom(left)} % {expr.value} + {expr.value}) % {expr.value})"
+    if expr.op == "floordiv" and expr.tensors():
+        rest = index_text(expr.args[0] % expr.value, names)
+        return f"({atom(left)} - {rest}) / {expr.value}"
     if expr.op == "add":
         other = expr.args[1]
         if other.op == "const" and other.value < 0:

@@ -17,6 +17,7 @@ from mirage_py.ugraph.ir.index import IndexExpr
 
 # What chooses one of two positions, and the comparison that says when it is the first.
 _CHOICES = {"maximum": "ge", "minimum": "le"}
+_WORD_BITS = 31
 
 
 def look_up(builder: ProgramBuilder, array: NamedArray, at: Mapping[int, int]) -> int:
@@ -82,9 +83,17 @@ def position_of(builder: ProgramBuilder, number: int) -> IndexExpr:
         for x, factor in ((left, right), (right, left)):
             if factor.op == "const":
                 return x * factor.value
+    if node.op in ("bit_and", "shift_right"):
+        bits = builder.nodes[node.args[1]]
+        count = int(bits.attr) if bits.op == "const" and isinstance(bits.attr, float) else -1
+        if node.op == "bit_and" and count >= 0 and count & (count + 1) == 0:
+            return position_of(builder, node.args[0]) % (count + 1)
+        if node.op == "shift_right" and 0 <= count < _WORD_BITS:
+            return position_of(builder, node.args[0]) // (1 << count)
     raise UnsupportedError(
         f"a position that '{node.op}' computes",
         where=builder.name,
-        why="positions are elements of an input, with + - and * of whole numbers",
+        why="positions are elements of an input, with + - and * of whole numbers, and // and % by "
+        "powers of two",
         repair="compute the positions outside, and pass them as an argument",
     )

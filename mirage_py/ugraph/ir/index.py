@@ -135,9 +135,9 @@ class IndexExpr:
 
     def render(self, names: Mapping[str, str] | None = None) -> str:
         """Python text; ``names`` renames dimensions (for generated code), and elements of tensors
-        and what these are modulo something, each by its own text.
+        and their remainders and quotients, each by its own text.
         """
-        if names and self.op in ("data", "mod") and (known := names.get(str(self))):
+        if names and self.op in ("data", "mod", "floordiv") and (known := names.get(str(self))):
             return known
         if self.op == "dim":
             return names.get(self.name, self.name) if names else self.name

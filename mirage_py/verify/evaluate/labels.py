@@ -65,8 +65,9 @@ def _extents(expr: IndexExpr, extent: int = 1) -> Iterator[tuple[str, int]]:
     """The tensors of positions in an expression, and what these are taken modulo."""
     if expr.op == "data":
         yield expr.name, extent
+    inner = {"mod": expr.value, "floordiv": extent * expr.value}.get(expr.op, extent)
     for part in expr.args:
-        yield from _extents(part, expr.value if expr.op == "mod" else extent)
+        yield from _extents(part, inner)
 
 
 def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
@@ -97,7 +98,10 @@ def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
 
 def _inside(expr: IndexExpr, sizes: Mapping[str, int]) -> Iterator[tuple[str, tuple[int, int]]]:
     """From where to where the elements of tensors lead to positions of the table."""
-    if expr.op == "mod" and expr.tensors():
+    if expr.op == "mod" and expr.args[0].op == "floordiv" and expr.args[0].args[0].op == "data":
+        quotient = expr.args[0]
+        yield quotient.args[0].name, (0, quotient.value * expr.value - 1)
+    elif expr.op == "mod" and expr.tensors():
         terms = [*_terms(expr.args[0])]
         others = [(f * e.bounds(sizes)[0], f * e.bounds(sizes)[1]) for f, e in terms
                   if e.op != "data"]  # fmt: skip

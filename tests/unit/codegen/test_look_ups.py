@@ -22,7 +22,9 @@ IDS = np.array([0, 39, 39, 1, -1, -40, 40, -41, 100, 7, 7, 7, 2, 3, 4, 5, 6, 38,
 
 
 def rows(kind: DType, table: DType, tiles: dict[str, int]) -> Plan:
-    """Y[n, d] = W[ids[n], d] * 2; S[n] = sum over d; E[n] = W[ids[n] + 2, n]; P = W[ids[B[n]]]."""
+    """Y[n, d] = W[ids[n], d] * 2; S[n] = sum over d; E[n] = W[ids[n] + 2, n]; P = W[ids[B[n]]];
+    G[n] = W[ids[n] // 3, ids[n] % 16].
+    """
     b = ProgramBuilder("rows")
     b.dim("n", COUNT), b.dim("d", WIDE)
     b.input("W", (ROWS, WIDE), table)
@@ -36,6 +38,7 @@ def rows(kind: DType, table: DType, tiles: dict[str, int]) -> Plan:
     b.output("E", b.load("W", ((at + 2) % ROWS, n)), "n", F32)
     again = ix.data("ids", (ix.data("B", (n,)) % COUNT,))
     b.output("P", b.load("W", (again % ROWS, d)), "nd", F32)
+    b.output("G", b.load("W", (at // 3 % ROWS, at % 16)), "n", F32)
     b.output("I", b.apply("add", b.load("ids", "n"), b.const(1.0)), "n", F32)
     return one_kernel(b.build(), tiles)
 
@@ -53,6 +56,7 @@ def check(plan: Plan, kind: DType, *, emulated: bool) -> None:
     np.testing.assert_allclose(found["S"], w[ids % ROWS].sum(-1), rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(found["E"], w[(ids + 2) % ROWS, np.arange(COUNT)])
     np.testing.assert_array_equal(found["P"], w[ids[others % COUNT] % ROWS])
+    np.testing.assert_array_equal(found["G"], w[ids // 3 % ROWS, ids % 16])
     np.testing.assert_array_equal(found["I"], ids + 1.0)
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
 from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.checks.kept_integers import kept_types
+
+_LARGEST_POWER = 1 << 24
 
 
 @handles("add.Tensor", "add.Scalar")
@@ -57,19 +62,50 @@ def floor_divide(t: Lowering, x: Operand, y: Operand) -> NamedArray:
     """x / y rounded down: by what is left after the remainder, as a quotient may round up."""
     if t.positions(x, y):
         return t.apply("floordiv", x, y)
+    bits = _bits_of(t, x, y)
+    if bits is not None:
+        return t.apply("shift_right", x, bits)
     whole = t.apply("round", t.apply("div", t.apply("sub", x, remainder(t, x, y)), y))
     return t.apply("where", t.apply("eq", y, 0.0), t.apply("div", x, y), whole)
 
 
-@handles("remainder.Tensor", "remainder.Scalar")
+@handles("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(t: Lowering, x: Operand, y: Operand) -> NamedArray:
     """What is left of x / y rounded down: of the sign of y."""
     if t.positions(x, y):
         return t.apply("mod", x, y)
+    if _bits_of(t, x, y) is not None:
+        assert isinstance(x, NamedArray)
+        assert isinstance(y, int)
+        return t.apply("bit_and", NamedArray(_low_bits(t, x.node, y - 1), x.axes), y - 1)
     left = t.apply("fmod", x, y)
     differs = t.apply("ne", t.apply("lt", left, 0.0), t.apply("lt", y, 0.0))
     moved = t.apply("and", t.apply("ne", left, 0.0), differs)
     return t.apply("where", moved, t.apply("add", left, y), left)
+
+
+def _bits_of(t: Lowering, x: Operand, y: Operand) -> int | None:
+    """Which power of two y is, where x are integers of any size: their low bits are the remainder,
+    and the others the quotient, in all of which a kernel has no float.
+    """
+    if not isinstance(x, NamedArray) or not isinstance(y, int) or not 1 < y <= _LARGEST_POWER:
+        return None
+    if t.result_dtype() not in (torch.int64, torch.int32) or y & (y - 1):
+        return None
+    return y.bit_length() - 1 if t.whole_bounds(x) is None else None
+
+
+def _low_bits(t: Lowering, number: int, mask: int) -> int:
+    """Integers whose bits under a mask are those of a node, which sums have of their summands'."""
+    b, kept = t.builder, kept_types(t.builder.nodes, t.builder.inputs)
+
+    def low(n: int) -> int:
+        node = b.nodes[n]
+        if kept[n] is not None and node.op != "const":
+            return b.apply("bit_and", n, b.const(float(mask)))
+        return b.apply(node.op, *map(low, node.args)) if node.op in ("add", "sub") else n
+
+    return number if kept[number] is not None else low(number)
 
 
 @handles("fmod.Tensor", "fmod.Scalar")
