@@ -45,19 +45,22 @@ _HANDS_ON = (
 )  # fmt: skip
 _READS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _PUTS = ("index_put", "index_copy", "scatter")
+_SUMS = ("sum", "cumsum")
+_ADDS = ("scatter_add", "index_add", "scatter_reduce")
 _POSITIONAL = ("add", "sub", "rsub", "mul")
 _SIGNS = ("neg", "abs")
 # What is exact of small numbers, although it is no sum and no product.
 _REMAINDERS = ("remainder", "fmod")
 _DIVIDES = ("floor_divide", "div", *_REMAINDERS)
 _ORDERS = ("topk", "sort", "argmax", "argmin")
+_SEARCHES = ("bucketize", "searchsorted")
 _COMPARES = ("lt", "le", "gt", "ge", "eq", "ne")
 _MASKS = ("bitwise_and", "__and__")
 _JOINS = ("bitwise_or", "__or__", "bitwise_xor", "__xor__")
 _SHIFTS = ("__rshift__", "bitwise_right_shift")
 _CASTS = ("_to_copy", "copy")
 # What is asked whatever the operands are: the numbers of these may be large.
-_ALWAYS = (*_COMPARES, *_MASKS, *_JOINS, *_SHIFTS, *_DIVIDES)
+_ALWAYS = (*_COMPARES, *_SEARCHES, *_MASKS, *_JOINS, *_SHIFTS, *_DIVIDES)
 
 
 def check_held(t: Lowering, made: Any, args: Sequence[Any]) -> None:
@@ -68,7 +71,7 @@ def check_held(t: Lowering, made: Any, args: Sequence[Any]) -> None:
     operands = {n: held(t, n) for n in node.all_input_nodes}
     name = base_name(str(node.target))
     if name in _ALWAYS or any(how is not Held.EXACT for how in operands.values()):
-        _check_operands(t, name, operands, args)
+        _check_operands(t, name, operands, args, made)
     if _kind(node) not in INTEGERS:
         return
     if isinstance(made, NamedArray):
@@ -152,10 +155,10 @@ def _refusal(t: Lowering, what: str) -> UnsupportedError:
 
 
 def _check_operands(
-    t: Lowering, name: str, operands: dict[torch.fx.Node, Held], args: Sequence[Any]
+    t: Lowering, name: str, operands: dict[torch.fx.Node, Held], args: Sequence[Any], made: Any
 ) -> None:
     node = t.node_in_hand
-    if name in (*_READS, *_PUTS):
+    if name in (*_READS, *_PUTS, *_ADDS):
         _check_positions(t, name, operands, args)
         return
     if _is_view(node) or _makes_constant(node) or (name in _POSITIONAL and _kind(node) in _WIDE):
@@ -163,31 +166,58 @@ def _check_operands(
     worst = max(operands.values())
     if worst is Held.LOST and name in _HANDS_ON and _kind(node) in _WIDE:
         return  # as a position it may still be known
-    if worst is Held.LOST:
+    is_summed = worst is Held.SUMMED and not _takes_sums(t, name)
+    is_lost = worst is Held.LOST and not (name in _DIVIDES and _is_of_bits(t, made))
+    if is_lost or is_summed:
         raise _refusal(t, f"torch operator {node.target} of integers of any size")
-    if name in _COMPARES:
+    if name in (*_COMPARES, *_SEARCHES):
         _check_compared(t, args)
-    elif name in _ORDERS or (name in ("max", "min") and isinstance(node.meta["val"], tuple)):
+    elif name in (*_ORDERS, "kthvalue") or (
+        name in ("max", "min") and isinstance(node.meta["val"], tuple)
+    ):
         if worst > Held.WHOLE:
             raise _refusal(t, "an order of integers of any size")
     elif name in _DIVIDES and _kind(node) in INTEGERS:
-        most = Held.WHOLE if name in _REMAINDERS else Held.EXACT
-        others = [how for n, how in operands.items() if n is not node.args[0]]
-        if worst > most or _is_large(args) or any(how is not Held.EXACT for how in others):
-            raise _refusal(t, "a division of integers of any size")
+        _check_divided(t, name, operands, args, made)
     elif name in (*_MASKS, *_JOINS, *_SHIFTS):
         _check_bits(t, name, operands, args)
     elif name in _CASTS and _kind(node) in _NARROW and worst is not Held.KEPT:
         raise _refusal(t, "the low bits of integers of any size")
 
 
+def _check_divided(
+    t: Lowering, name: str, operands: dict[torch.fx.Node, Held], args: Sequence[Any], made: Any
+) -> None:
+    worst = max(operands.values())
+    most = Held.WHOLE if name in _REMAINDERS else Held.EXACT
+    others = [how for n, how in operands.items() if n is not t.node_in_hand.args[0]]
+    if t.result_dtype() in _WIDE and _is_of_bits(t, made):
+        is_known = worst in (Held.EXACT, Held.KEPT) or look_ups.is_position(t.builder, made.node)
+    else:
+        is_known = worst <= most and not any(how is not Held.EXACT for how in others)
+        is_known = is_known and not _is_large(args)
+    if not is_known:
+        raise _refusal(t, "a division of integers of any size")
+
+
+def _takes_sums(t: Lowering, name: str) -> bool:
+    """Whether sums of integers of any size, which are as exact as those of floats, are operands of
+    the node in hand: what converts them, or hands them on until they are converted.
+    """
+    kind = t.result_dtype()
+    hands_on = name in (*_HANDS_ON, *_CASTS, *_SUMS) and kind in _WIDE
+    return kind.is_floating_point or hands_on
+
+
 def _check_positions(
     t: Lowering, name: str, operands: dict[torch.fx.Node, Held], args: Sequence[Any]
 ) -> None:
     """An index is computed with integers where it is an index expression, else it is compared."""
-    lost = [n for n, how in operands.items() if how is Held.LOST]
+    lost = [n for n, how in operands.items() if how >= Held.SUMMED]
     indices = _arrays(args[1:])
-    compared = name in _PUTS or not all(look_ups.is_position(t.builder, i.node) for i in indices)
+    compared = name not in _READS or not all(
+        look_ups.is_position(t.builder, i.node) for i in indices
+    )
     if lost and (compared or t.node_in_hand.args[0] in lost):
         raise _refusal(t, "a position of any size")
     for index in indices if name in _READS else ():
@@ -299,6 +329,8 @@ def _result(t: Lowering, name: str, made: NamedArray, worst: Held, args: Sequenc
     node, kind = t.node_in_hand, t.result_dtype()
     if is_masked(node):
         return Held.EXACT
+    if name in _DIVIDES and kind in _WIDE and _is_of_bits(t, made):
+        return _of_bits(t, made, worst)
     limits, bounds = torch.iinfo(kind), _bounds(t, made.node)
     fits = bounds is not None and limits.min <= bounds[0] and bounds[1] <= limits.max
     is_written_down = t.builder.nodes[made.node].op in ("index", "const")
@@ -325,6 +357,26 @@ def _result(t: Lowering, name: str, made: NamedArray, worst: Held, args: Sequenc
     return _computed(t, name, worst, args)
 
 
+def _is_of_bits(t: Lowering, made: Any) -> bool:
+    """Whether a quotient or remainder is taken of the bits of a word."""
+    is_array = isinstance(made, NamedArray)
+    return is_array and t.builder.nodes[made.node].op in ("bit_and", "shift_right")
+
+
+def _of_bits(t: Lowering, made: NamedArray, worst: Held) -> Held:
+    """The low bits are those of every integer in memory, the others of words of 32 bits; as a
+    position each is computed with integers.
+    """
+    node = t.builder.nodes[made.node]
+    is_small = _is_within(_bounds(t, node.args[0]), _WHOLE)
+    if node.op == "bit_and" and (worst <= Held.KEPT or is_small):
+        return Held.EXACT
+    if worst > Held.KEPT:
+        return Held.LOST
+    is_word = t.result_dtype() is torch.int32
+    return Held.KEPT if is_word else Held.LOST
+
+
 def _computed(t: Lowering, name: str, worst: Held, args: Sequence[Any]) -> Held:
     """How integers are held that are computed of others, and not known to be small."""
     if worst is Held.EXACT and name in (*_DIVIDES, *_ORDERS):
@@ -335,6 +387,9 @@ def _computed(t: Lowering, name: str, worst: Held, args: Sequence[Any]) -> Held:
         return worst
     if _is_moved(t, name, worst, args):
         return Held.MOVED
+    moves = name in ("add", "sub", "rsub") and worst is Held.SUMMED
+    if moves or (name in _SUMS and worst in (Held.KEPT, Held.NEAREST, Held.SUMMED)):
+        return Held.SUMMED
     if name in _POSITIONAL:
         return Held.LOST
     raise _arithmetic(t)

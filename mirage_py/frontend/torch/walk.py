@@ -12,6 +12,7 @@ from mirage_py.frontend.torch.capture.recurrences import RECURRENT
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.handlers.contractions import sums
 from mirage_py.frontend.torch.held_integers import check_held
+from mirage_py.frontend.torch.lower import selections
 from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import base_name, refusal
@@ -39,6 +40,9 @@ def lower(
         raise _unknown(lowering, too_long)
     for node in computed:
         lowering.node = node
+        if selections.is_size(node):
+            arrays[node] = selections.size_of(lowering, node)
+            continue
         args = torch.fx.map_arg(node.args, arrays.__getitem__)
         kwargs = {
             key: torch.fx.map_arg(value, arrays.__getitem__)
@@ -46,6 +50,8 @@ def lower(
             if key not in _LAYOUT
         }
         arrays[node] = _lowered(lowering, node, args, kwargs)
+        if any(user.op == "output" for user in node.users):
+            selections.check_result(lowering, node)
     lowering.node = None
 
 
@@ -75,6 +81,12 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
     if row is None:
         raise _unknown(lowering, node)
     _check_extents(lowering, node)
+    if selections.is_about(node):
+        selected = selections.lowered_selection(
+            lowering, node, row.handler, row.family, args, kwargs
+        )
+        check_held(lowering, selected, args)
+        return selected
     if row.family in ("contractions", "convolutions"):
         _check_kinds(lowering, node)
     try:

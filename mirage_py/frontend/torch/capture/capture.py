@@ -259,12 +259,28 @@ def _quietly() -> Iterator[None]:
                 logger.disabled = disabled
 
 
+def _without_empty(graph: torch.fx.Graph) -> None:
+    """Joined tensors without those that have no elements, such as a cache before its first step."""
+    for node in graph.nodes:
+        if node.target is not torch.ops.aten.cat.default:
+            continue
+        parts = [n for n in node.args[0] if not _is_empty(n.meta["val"])]
+        if parts and len(parts) < len(node.args[0]):
+            node.args = (parts, *node.args[1:])
+            graph.eliminate_dead_code()
+
+
+def _is_empty(value: torch.Tensor) -> bool:
+    return any(type(extent) is int and extent == 0 for extent in value.shape)
+
+
 def _unpacked(
     program: torch.export.ExportedProgram,
     returned: _Returned,
     held: Sequence[torch.Tensor],
     where: str,
 ) -> Capture:
+    _without_empty(program.graph)
     signature = program.graph_signature
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
     given = [placeholders[name] for name in signature.user_inputs if isinstance(name, str)]

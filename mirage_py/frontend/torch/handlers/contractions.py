@@ -9,6 +9,7 @@ from string import ascii_letters
 import torch
 
 from mirage_py.frontend.torch.handlers.arithmetic import scaled
+from mirage_py.frontend.torch.handlers.reductions import sum_, vector_norm
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.handlers.shapes import agreeing
 from mirage_py.frontend.torch.lower.lowering import BYTE_FLOATS, Lowering
@@ -16,6 +17,9 @@ from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.named_array import NamedArray, reindex
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import dtype
+
+# torch takes differences of so many rows one by one.
+_FEW_ROWS = 25
 
 
 @handles("matmul.default", "mm.default", "bmm.default", "_int_mm.default")
@@ -54,6 +58,28 @@ def addbmm(
 ) -> NamedArray:
     """beta * add + alpha * (the sum of x[i] @ y[i])."""
     return _added(t, add, contract(t, ["dac", "dcb"], "ab", [x, y]), beta, alpha)
+
+
+@handles("_cdist_forward.default")
+def cdist(
+    t: Lowering, x: NamedArray, y: NamedArray, p: float, mode: int | None = None
+) -> NamedArray:
+    """The distance of each row of x from each of y, of many by the product of both, as in torch."""
+    rows, others = t.shape(x)[-2], t.shape(y)[-2]
+    one = views.unsqueeze(t.builder, x, len(x.axes) - 1)
+    other = views.unsqueeze(t.builder, y, len(y.axes) - 2)
+    by_product = mode == 1 or (mode in (None, 0) and max(rows, others) > _FEW_ROWS)
+    if p == 2 and by_product:
+        squares = [sum_(t, t.apply("square", a), -1) for a in (one, other)]
+        both = matmul(t, x, views.transpose(t.builder, y, _last_two_swapped(y)))
+        total = t.apply("sub", t.apply("add", *squares), t.apply("mul", both, 2.0))
+        return t.apply("sqrt", t.apply("maximum", total, 0.0))
+    return vector_norm(t, t.apply("sub", one, other), p, -1)
+
+
+def _last_two_swapped(x: NamedArray) -> list[int]:
+    rank = len(x.axes)
+    return [*range(rank - 2), rank - 1, rank - 2]
 
 
 @handles("addr.default")

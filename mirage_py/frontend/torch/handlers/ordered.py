@@ -6,6 +6,7 @@ come before it, of equal ones those in front; what has rank r is found as a sum 
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -43,12 +44,7 @@ def cumprod(t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | None = No
     if not x.axes:
         return x
     extent = t.shape(x)[dim]
-    if extent > _FACTORS:
-        raise t.refuse(
-            f"a product of up to {extent} elements is not supported",
-            why="products along an axis are no reduction of a program",
-            repair="use exp(cumsum(log(x))) where x > 0, or leave it to torch",
-        )
+    _check_factors(t, extent)
     place = dim % len(x.axes)
     found = views.slice_axis(t.builder, x, place, 0, 1)
     result = views.expand(t.builder, found, t.shape(x))
@@ -57,6 +53,38 @@ def cumprod(t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | None = No
         reached = t.apply("ge", position(t, result, place), n)
         result = t.apply("mul", result, t.apply("where", reached, factor, 1.0))
     return result
+
+
+@handles("prod.default", "prod.dim_int")
+def prod(
+    t: Lowering,
+    x: NamedArray,
+    dim: int | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> NamedArray:
+    """The product of a few elements."""
+    x = cast(t, x, dtype)
+    if dim is None:
+        x, dim = views.reshape(t.builder, x, (-1,)), 0
+    if not x.axes:
+        return x
+    place = dim % len(x.axes)
+    count = t.shape(x)[place]
+    _check_factors(t, count)
+    factors = [views.slice_axis(t.builder, x, place, n, n + 1) for n in range(count)]
+    found = functools.reduce(lambda a, b: t.apply("mul", a, b), factors)
+    axes = (*found.axes[:place], *found.axes[place + 1 :])
+    return found if keepdim else NamedArray(found.node, axes)
+
+
+def _check_factors(t: Lowering, count: int) -> None:
+    if count > _FACTORS:
+        raise t.refuse(
+            f"a product of up to {count} elements is not supported",
+            why="products along an axis are no reduction of a program",
+            repair="use exp(cumsum(log(x))) where x > 0, or leave it to torch",
+        )
 
 
 @handles("logcumsumexp.default")
@@ -129,6 +157,62 @@ def sort_stable(
     """The same."""
     del stable
     return _ordered(t, x, dim, None, descending)
+
+
+@handles("kthvalue.default")
+def kthvalue(
+    t: Lowering, x: NamedArray, k: int, dim: int = -1, keepdim: bool = False
+) -> tuple[NamedArray, NamedArray]:
+    """The k-th smallest element along an axis, and its position."""
+    if not x.axes:
+        return x, t.full((), 0.0)
+    place = dim % len(x.axes)
+    values, places = _ordered(t, x, dim, None, descending=False)
+    first, last = k - 1, k
+    found = [views.slice_axis(t.builder, a, place, first, last) for a in (values, places)]
+    if not keepdim:
+        found = [NamedArray(a.node, (*a.axes[:place], *a.axes[place + 1 :])) for a in found]
+    return found[0], found[1]
+
+
+@handles("bucketize.Tensor")
+def bucketize(
+    t: Lowering, x: NamedArray, bounds: NamedArray, *, out_int32: bool = False, right: bool = False
+) -> NamedArray:
+    """How many numbers in order are less than each element, or no more than it; NaN is the last."""
+    del out_int32
+    return _before(t, views.unsqueeze(t.builder, x, len(x.axes)), bounds, right=right)
+
+
+@handles("searchsorted.Tensor")
+def searchsorted(
+    t: Lowering,
+    ordered: NamedArray,
+    x: NamedArray,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: NamedArray | None = None,
+) -> NamedArray:
+    """The same, of rows of numbers in order."""
+    del out_int32
+    if sorter is not None:
+        raise t.refuse(
+            "searchsorted with an order apart is not supported", repair="sort the numbers first"
+        )
+    is_right = right if side is None else side == "right"
+    if len(ordered.axes) > 1:
+        ordered = views.unsqueeze(t.builder, ordered, len(ordered.axes) - 1)
+    return _before(t, views.unsqueeze(t.builder, x, len(x.axes)), ordered, right=is_right)
+
+
+def _before(t: Lowering, x: NamedArray, ordered: NamedArray, *, right: bool) -> NamedArray:
+    last = len(ordered.axes) - 1
+    if t.shape(ordered)[last] > 1:
+        ordered = views.renewed(t.builder, ordered, last)
+    is_before = t.apply("not", t.apply("gt" if right else "ge", ordered, x))
+    return sum_(t, is_before, len(is_before.axes) - 1)
 
 
 def _ordered(

@@ -252,11 +252,51 @@ def constant_pad(t: Lowering, x: NamedArray, pad: Sequence[int], value: float = 
     for n in range(0, len(pad), 2):
         dim = len(x.axes) - 1 - n // 2
         before, after = pad[n], pad[n + 1]
-        if before < 0 or after < 0:
-            extent = t.shape(x)[dim]
-            x = views.slice_axis(t.builder, x, dim, max(-before, 0), extent - max(-after, 0))
+        x = _cropped(t, x, dim, before, after)
         x = _padded(t, x, dim, max(before, 0), max(after, 0), value)
     return x
+
+
+@handles("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
+def reflection_pad(t: Lowering, x: NamedArray, pad: Sequence[int]) -> NamedArray:
+    """x with its elements around it in reverse, but for the outermost ones."""
+    for n in range(0, len(pad), 2):
+        dim, (before, after) = len(x.axes) - 1 - n // 2, pad[n : n + 2]
+        x = _cropped(t, x, dim, before, after)
+        extent, parts = t.shape(x)[dim], [x]
+        for count, first in ((before, 1), (after, extent - 1 - after)):
+            if count > 0:
+                end = views.slice_axis(t.builder, x, dim, first, first + count)
+                parts.append(views.flip(t.builder, end, dim))
+        x = views.concat(t.builder, _in_order(parts, before), dim)
+    return x
+
+
+@handles("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+def replication_pad(t: Lowering, x: NamedArray, pad: Sequence[int]) -> NamedArray:
+    """x with its outermost elements repeated around it."""
+    for n in range(0, len(pad), 2):
+        dim, (before, after) = len(x.axes) - 1 - n // 2, pad[n : n + 2]
+        x = _cropped(t, x, dim, before, after)
+        shape, parts = t.shape(x), [x]
+        for count, first in ((before, 0), (after, shape[dim] - 1)):
+            if count > 0:
+                end = views.slice_axis(t.builder, x, dim, first, first + 1)
+                wanted = (*shape[:dim], count, *shape[dim + 1 :])
+                parts.append(views.expand(t.builder, end, wanted))
+        x = views.concat(t.builder, _in_order(parts, before), dim)
+    return x
+
+
+def _in_order(parts: list[NamedArray], before: int) -> list[NamedArray]:
+    """What was found first, after x itself, stands in front of it where there is a margin."""
+    return [parts[1], parts[0], *parts[2:]] if before > 0 else parts
+
+
+def _cropped(t: Lowering, x: NamedArray, dim: int, before: int, after: int) -> NamedArray:
+    """x without its ends where margins are negative."""
+    end = t.shape(x)[dim] + min(after, 0)
+    return views.slice_axis(t.builder, x, dim, max(-before, 0), end)
 
 
 def _padded(

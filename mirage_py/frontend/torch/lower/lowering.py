@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import torch
 
@@ -34,7 +35,8 @@ class Held(IntEnum):
     ``EXACT``: they are known to be small. ``WHOLE``: whole numbers of float32, such as floats that
     were cast. ``KEPT``: the integers that are in memory. ``NEAREST``: the nearest float32 of each.
     ``MOVED``: nearly that, and on the right side of each number up to 2^22: such ones and a small
-    number added up. ``LOST``: nothing is known of them, but as positions.
+    number added up. ``SUMMED``: as near as sums of floats are, to which such ones are converted.
+    ``LOST``: nothing is known of them, but as positions.
     """
 
     EXACT = 0
@@ -42,7 +44,8 @@ class Held(IntEnum):
     KEPT = 2
     NEAREST = 3
     MOVED = 4
-    LOST = 5
+    SUMMED = 5
+    LOST = 6
 
 
 class Lowering:
@@ -58,6 +61,8 @@ class Lowering:
         self.node: torch.fx.Node | None = None
         # Of nodes of the graph how their integers are held (held_integers.py).
         self.held: dict[torch.fx.Node, Held] = {}
+        # By the symbol of how many there are, what masks select (selections.py).
+        self.selections: dict[str, Any] = {}
         # Nodes of the program that convolutions have brought.
         self.convolved: list[int] = []
 

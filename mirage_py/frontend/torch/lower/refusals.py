@@ -72,11 +72,6 @@ _LAYOUT = Refusal(
     "data in a program are dense tensors of real numbers",
     "convert outside the function",
 )
-_PRODUCTS = Refusal(
-    "products along an axis are not a reduction of a program",
-    "use exp(sum(log(x))) where x > 0, or leave it to torch",
-)
-
 _RESAMPLING = (
     "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_nearest_exact1d",
@@ -84,15 +79,15 @@ _RESAMPLING = (
 )  # fmt: skip
 
 REFUSALS: dict[str, Refusal] = {
-    **dict.fromkeys(("take", "scatter_add", "index_add"), _SCATTERS),
-    **dict.fromkeys(("kthvalue", "median", "mode"), _SELECTS),
-    **dict.fromkeys(("unique_dim", "searchsorted", "bucketize"), _SELECTS),
+    **dict.fromkeys(("take", "index_reduce"), _SCATTERS),
+    **dict.fromkeys(("median", "mode"), _SELECTS),
+    **dict.fromkeys(("unique_dim",), _SELECTS),
     **dict.fromkeys(("im2col", "fractional_max_pool2d"), _SLIDES),
     **dict.fromkeys(("cummax", "cummin"), _SCANS),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
     **dict.fromkeys(("item", "_local_scalar_dense", "_assert_async"), _DATA),
-    **dict.fromkeys(("nonzero", "masked_select", "_unique", "_unique2"), _SHAPE),
+    **dict.fromkeys(("nonzero", "_unique", "_unique2"), _SHAPE),
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
@@ -101,7 +96,6 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(_RESAMPLING, _RESAMPLES),
     **dict.fromkeys(("_to_sparse", "quantize_per_tensor", "quantize_per_channel"), _LAYOUT),
     "native_batch_norm": _TRAINS,
-    "prod": _PRODUCTS,
 }
 
 _UNKNOWN = Refusal(

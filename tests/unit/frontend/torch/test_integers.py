@@ -182,8 +182,15 @@ EDGES = [0, 5, 2**24 - 1, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**53 -
         lambda a, b: a // 2,
         lambda a, b: a % 7 == 0,
         lambda a, b: a.sum(-1),
-        lambda a, b: a.sum(-1).float() * 0.5,
+        lambda a, b: a.sum(-1) > 0,
+        lambda a, b: a.sum(-1).bool(),
+        lambda a, b: a.sum(-1).clamp(min=1) == b[:, 0],
+        lambda a, b: torch.zeros(11)[a.sum(-1)] * 2,
+        lambda a, b: a.sum(-1).int() * 0.5,
         lambda a, b: a.cumsum(-1) - 1,
+        lambda a, b: (a + b * 3) % 8192,
+        lambda a, b: (a + 1) % 6 == b,
+        lambda a, b: torch.zeros(11).index_put((a[0] // 4,), a.new_ones(11).float()) * 2,
         lambda a, b: a.argmax(-1),
         lambda a, b: a.sort(-1)[0],
         lambda a, b: a.max(-1)[1],
@@ -271,3 +278,29 @@ def test_positions_are_computed_with_integers(agrees):
     agrees(lambda w, i: w[torch.maximum(i, i.flip(0))], table, at)
     with pytest.raises(UnsupportedError, match="larger of two"):
         trace(lambda w, i: w[(i * 3 + i).clamp(min=0)], table, at)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, m: (x * m).sum() / m.sum(),
+        lambda x, m: (x * m).sum(-1) / m.sum(-1).clamp(min=1),
+        lambda x, m: x.sum(-1) / (m.sum(-1) + 1),
+        lambda x, m: x * m.cumsum(-1).float(),
+        lambda x, m: x * m.sum(-1, keepdim=True),
+    ],
+)
+def test_sums_of_integers_are_floats(agrees, fn, dtype):
+    """How large they are nobody knows: as floats they are as exact as sums of floats."""
+    x = torch.randn(3, 5)
+    agrees(fn, x, torch.tensor([[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]).to(dtype))
+    agrees(fn, x, torch.tensor([[2**24 + 1, 3, 2**20, 7, 1]] * 3).to(dtype), single=True)
+
+
+def test_low_bits_are_those_of_large_integers(agrees):
+    a = torch.tensor([[2**62 + 5, -(2**62) + 3, 2**31 + 1, -1, 2**24 + 1]])
+    program = trace(lambda x, a, b: x * ((a + b - 3) % 8) + a % 16, torch.randn(1, 5), a, a)
+    x = torch.randn(1, 5)
+    found = torch_function(program)(x, a, a.flip(1))
+    torch.testing.assert_close(found, x * ((a + a.flip(1) - 3) % 8) + a % 16)

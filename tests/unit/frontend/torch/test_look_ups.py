@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.ugraph.checks.validate import validate_program
 
 N, V, D = 5, 11, 6
 # Equal ones, both ends.
@@ -59,6 +60,19 @@ READS: dict[str, tuple[Any, ...]] = {
         lambda x, i: torch.cat([x[:2] * 2, x[2:] * 3])[:, :4].reshape(-1)[i - 3],
         X, torch.tensor([0, 7, 10, 11, 19]),
     ),
+    # What an order has in memory is computed again at positions that are data.
+    "beside an order": (
+        lambda x, i: (x.softmax(-1).sort().values, x.softmax(-1)[:, i]), X, Y[:3]
+    ),
+    "a remainder of a number": (lambda x, i: torch.remainder(8, x[i].abs() + 1), X, Y[:3] % 5),
+    "a ring": (lambda x, p: x[:, (p + 3) % 8] * 2, X, torch.tensor([11, -3, 2**40 + 1])),
+    "pages": (lambda x, b, p: x[b.gather(1, p // 4), p % 4] * 2, drawn(6, 4, 3), IDS[:, :2] % 6,
+              torch.tensor([[7, 0, 3], [1, 5, 4]])),
+    "slots from the back": (lambda x, s: x[s // 4, s % 4] * 2, drawn(6, 4, 3), Y - 24),
+    "written into a ring": (lambda x, p, k: x.index_copy(1, (p - 9) % 8, k), drawn(2, 8, 3),
+                            torch.tensor([2**40 + 11]), drawn(2, 1, 3)),
+    "written into pages": (lambda x, s, k: x.index_put((s // 4, s % 4), k), drawn(6, 4, 3),
+                           torch.tensor([23, -24, 9], dtype=torch.int32), drawn(3, 3)),
     "of log-probabilities": (lambda x, y: F.log_softmax(x, -1).gather(-1, y[:, None]), X, Y),
     "of masked rows": (
         lambda x, i: x.masked_fill(torch.ones(N, V).triu(1).bool(), -1e4).softmax(-1)[i],
@@ -110,6 +124,7 @@ LOSSES: dict[str, tuple[Any, ...]] = {
 def test_as_torch_does(agrees, name):
     fn, *inputs = {**READS, **LOSSES}[name]
     traced = agrees(fn, *inputs)
+    validate_program(traced.program)
     got = torch_function(traced.program)(*traced.inputs(inputs))
     torch.testing.assert_close(got, fn(*inputs), atol=1e-5, rtol=1e-5)
 
@@ -124,7 +139,8 @@ def test_types_of_tables_and_positions(agrees, half, dtype):
     ("fn", "inputs", "what"),
     [
         (lambda x, m: x[m] * 2, (X, X > 0), "truth values"),
-        (lambda x, i: x[(i // 2)] * 2, (X, Y), "position|division"),
+        (lambda x, i: x[(i // 3)] * 2, (X, Y), "position|division"),
+        (lambda x, i: x[(i % 6)] * 2, (X, Y), "position|division"),
         (lambda x, i: x[i * i] * 2, (X, Y), "position"),
     ],
 )

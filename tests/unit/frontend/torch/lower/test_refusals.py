@@ -39,10 +39,6 @@ def a_median(x):
     return x.median(dim=-1).values  # here
 
 
-def a_kth_value(x):
-    return torch.kthvalue(x, 2).values * 2  # here
-
-
 def a_mode(x):
     return x.mode(-1).values  # here
 
@@ -60,7 +56,8 @@ def a_long_recurrence(x):
 
 
 def a_scatter(x):
-    return x.scatter(1, torch.zeros(3, 2, dtype=torch.int64), 2.0) * 2  # here
+    places = torch.zeros(4, 600, dtype=torch.int64)
+    return x[:, :1] + x.new_zeros(4, 9).scatter(1, places, 2.0)  # here
 
 
 def a_running_maximum(x):
@@ -84,7 +81,7 @@ def a_complex_number(x):
 
 
 def a_product(x):
-    return x.prod(-1)  # here
+    return x.repeat(1, 3).prod(-1)  # here
 
 
 def an_angle(x):
@@ -100,7 +97,7 @@ def a_write_and_no_result(x):
 
 
 def a_write_of_sums(x):
-    return torch.zeros(4, 6).index_add_(0, torch.tensor([1, 1]), x[:2])  # here
+    return torch.zeros(4, 6).index_reduce_(0, torch.tensor([1, 1]), x[:2], "prod")  # here
 
 
 def a_new_shape_of_its_input(x):
@@ -162,7 +159,6 @@ def dropped_attention(x):
 # As the user wrote them.
 OPERATORS = {
     a_median: "median",
-    a_kth_value: "kthvalue",
     a_running_maximum: "cummax",
     a_long_recurrence: "gru",
 }
