@@ -268,8 +268,8 @@ class ProgramBuilder:
         if old.op == "read":
             index = [e.substitute(mapping) for e in old.access.index]
             if any(e.tensors() for e in index):
-                at = dict(zip(self.nodes[old.args[0]].dims, index, strict=True))
-                return self._substitute(old.args[0], at, memo)
+                places = dict(zip(self.nodes[old.args[0]].dims, index, strict=True))
+                return self._substitute(old.args[0], places, memo)
             return self.read(old.args[0], index)
         if isinstance(old.attr, IndexExpr | Predicate):
             if any(e.tensors() for e in mapping.values()):

@@ -18,6 +18,8 @@ from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 
+# What a few roundings in float32 change.
+_ROUNDED = 2.0**-20
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}
 
 
@@ -114,11 +116,13 @@ def _holds(t: Lowering, x: NamedArray, to: torch.dtype) -> bool:
 def _quantised(t: Lowering, x: NamedArray, have: torch.dtype) -> NamedArray:
     """A rounding site: over a field the code is an unknown function of what is rounded."""
     limit = torch.finfo(torch.float8_e4m3fn).max
-    if not have.is_floating_point or not _is_within(t, x.node, limit):
+    is_within = _is_within(t, x.node, limit) or _is_scaled(t, x.node, limit)
+    if not have.is_floating_point or not is_within:
         raise t.refuse(
             f"{have} as torch.float8_e4m3fn is not supported here",
             why=f"torch has NaN for what is out of range, kernels {limit:g}",
-            repair=f"clamp the values to {limit:g} on both sides first",
+            repair=f"clamp the values to {limit:g} on both sides first, or divide them by "
+            f"their own amax(abs(x)) / {limit:g}",
         )
     return t.apply("e4m3", x)
 
@@ -127,6 +131,65 @@ def _is_within(t: Lowering, node: int, limit: float) -> bool:
     """Whether clamps keep a value in a range on both sides."""
     least, most = _clamped_to(t, node)
     return -limit <= least and most <= limit
+
+
+def _is_scaled(t: Lowering, node: int, limit: float) -> bool:
+    """Whether it is x / (amax(abs(x)) / limit), or x * (limit / amax(abs(x))): beyond the limit by
+    no more than a few roundings, which are far from half of a step.
+    """
+    for x in _whose_largest(t, node):
+        above, below, factor = _product(t, node, x)
+        if above == [x] and len(below) == 1:
+            bounds = [_of_largest(t, scale, x) for scale in _maxima(t, below[0])]
+            if any(share * limit >= abs(factor) * (1.0 - _ROUNDED) for share in bounds):
+                return True
+    return False
+
+
+def _whose_largest(t: Lowering, node: int) -> list[int]:
+    """Values whose largest magnitude goes into a product or a quotient."""
+    found = t.builder.nodes[node]
+    if found.op == "max" and t.builder.nodes[found.args[0]].op == "abs":
+        return [*t.builder.nodes[found.args[0]].args]
+    if found.op not in ("mul", "div", "maximum"):
+        return []
+    return list(dict.fromkeys(x for a in found.args for x in _whose_largest(t, a)))
+
+
+def _maxima(t: Lowering, node: int) -> list[int]:
+    """The value, and those of which it is the largest."""
+    found = t.builder.nodes[node]
+    parts = found.args if found.op == "maximum" else ()
+    return [node, *(n for a in parts for n in _maxima(t, a))]
+
+
+def _of_largest(t: Lowering, scale: int, x: int) -> float:
+    """A number times which the largest magnitude of x is a scale, or 0."""
+    above, below, factor = _product(t, scale, x)
+    is_largest = len(above) == 1 and not below and _is_largest(t, above[0], x)
+    return factor if is_largest else 0.0
+
+
+def _product(t: Lowering, node: int, whole: int) -> tuple[list[int], list[int], float]:
+    """A value as a product of values over one of others, times a number; one is ``whole``."""
+    found = t.builder.nodes[node]
+    if found.op == "const" and isinstance(found.attr, float):
+        return [], [], found.attr
+    if found.op not in ("mul", "div") or node == whole:
+        return [node], [], 1.0
+    (a, b, c), (d, e, f) = (_product(t, n, whole) for n in found.args)
+    if found.op == "mul":
+        return [*a, *d], [*b, *e], c * f
+    return [*a, *e], [*b, *d], c / f if f else inf
+
+
+def _is_largest(t: Lowering, node: int, x: int) -> bool:
+    """Whether a value is no less than the largest magnitude of x."""
+    found = t.builder.nodes[node]
+    if found.op == "maximum":
+        return any(_is_largest(t, a, x) for a in found.args)
+    inner = t.builder.nodes[found.args[0]] if found.op == "max" else None
+    return inner is not None and inner.op == "abs" and inner.args[0] == x
 
 
 def _clamped_to(t: Lowering, node: int) -> tuple[float, float]:

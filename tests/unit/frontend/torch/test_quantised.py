@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.trace import trace
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
 
@@ -181,3 +182,46 @@ def test_a_cast_to_narrow_integers_takes_the_low_bits(agrees):
         lambda w: ((c := w.to(torch.int8)) & 15).float() + c,
     ):
         agrees(fn, words, single=True)
+
+
+def _scaled_by(scale, x, limit: float = 448.0):
+    found = scale(x, limit)
+    return (x / found).to(torch.float8_e4m3fn), found
+
+
+SCALES = {
+    "rows": lambda x, limit: x.abs().amax(-1, keepdim=True) / limit,
+    "rows, a product": lambda x, limit: x.abs().amax(-1, keepdim=True) * (1 / limit),
+    "the tensor": lambda x, limit: (x.abs().max() / limit).clamp(min=1e-12),
+    "rows, clamped": lambda x, limit: x.abs().amax(-1, keepdim=True).clamp(min=1e-4) / limit,
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_values_over_their_largest_are_rounded_without_a_clamp(name):
+    x = torch.randn(6, 32) * torch.logspace(-6, 6, 6)[:, None]
+    program = trace(lambda x: _scaled_by(SCALES[name], x.tanh() * 3), x)
+    codes, scales = torch_function(program)(x)
+    wanted, by = _scaled_by(SCALES[name], x.tanh() * 3)
+    torch.testing.assert_close(codes.float(), wanted.float(), rtol=0, atol=0)
+    torch.testing.assert_close(scales, by)
+    # Blocks, the reciprocal first: a kernel of DeepGEMM for tokens.
+    blocks = lambda x: (x * (448.0 / SCALES[name](x, 1.0))).to(torch.float8_e4m3fn)  # noqa: E731
+    found = torch_function(trace(blocks, x.view(6, 4, 8)))(x.view(6, 4, 8))
+    assert found.float().equal(blocks(x.view(6, 4, 8)).float())
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: _scaled_by(SCALES["rows"], x, 500.0)[0],
+        lambda x: (x * 2 / SCALES["rows"](x, 448.0)).to(torch.float8_e4m3fn),
+        lambda x: (x / SCALES["rows"](x + 1, 448.0)).to(torch.float8_e4m3fn),
+        lambda x: (x / (x.amax(-1, keepdim=True) / 448.0)).to(torch.float8_e4m3fn),
+        lambda x: (x / SCALES["rows"](x, 448.0).half()).to(torch.float8_e4m3fn),
+        lambda x: (x / SCALES["rows"](x, 448.0).clamp(max=1.0)).to(torch.float8_e4m3fn),
+    ],
+)
+def test_values_that_may_be_out_of_range_are_not(fn):
+    with pytest.raises(UnsupportedError, match="float8_e4m3fn is not supported"):
+        trace(fn, torch.randn(6, 32))
