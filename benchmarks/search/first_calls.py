@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -42,6 +43,7 @@ WILD = (
 )  # fmt: skip
 _EVERY_S = 0.02
 _SHOWN = 6
+_LISTED = 40
 _STAGES = (
     "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
 )  # fmt: skip
@@ -142,15 +144,19 @@ def fallen(result: Result) -> Json:
 
 
 def timed(result: Result) -> Json:
-    """How many plans there were and how many have a time, of which structures, and the fastest."""
+    """How many plans there were and how many have a time, of which structures, and the fastest; and
+    what was to be tried, in order: structures, and how many plans of each in a row.
+    """
     found = [c for c in result.candidates if c.timing.time_us < inf]
     found.sort(key=lambda c: c.timing.time_us)
     fastest = [f"{c.timing.time_us:.2f} {c.timing.name}: {c.kind}" for c in found[:_SHOWN]]
     structures = dict(Counter(c.kind for c in found).most_common())
+    in_order = [(kind, len([*group])) for kind, group in groupby(c.kind for c in result.candidates)]
     return {
         "plans": len(result.candidates),
         "timed": len(found),
         "structures": structures,
+        "in_order": in_order[:_LISTED],
         "fastest": fastest,
     }
 

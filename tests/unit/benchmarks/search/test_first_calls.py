@@ -22,6 +22,7 @@ def test_the_fastest_plans_are_named() -> None:
     assert (found["plans"], found["timed"]) == (3, 2)
     assert found["fastest"] == ["2.00 plan 2: one kernel", "3.00 plan 0: one kernel"]
     assert found["structures"] == {"one kernel": 2}
+    assert found["in_order"] == [("one kernel", 3)]
 
 
 def test_seconds_go_to_the_stage_that_progress_told_of() -> None:
