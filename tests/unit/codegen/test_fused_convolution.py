@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
+from interpreted import in_interpreter
 
-from mirage_py.codegen.triton.fused_convolution import emit_fused_convolution
+from mirage_py.codegen.triton.fused_convolution import NAME, emit_fused_convolution
 from mirage_py.errors import ScheduleError
+from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.cpu import interpreter_service
+from mirage_py.runtime.launch.convolutions.weights import weight_form
+from mirage_py.runtime.launch.fused_convolution import new_result, reference
 from mirage_py.ugraph.ir.convolution import (
     ConvolutionTiles,
     FusedConvolution,
@@ -98,84 +103,73 @@ CASES = {
     ),
 }  # fmt: skip
 
-_INTERPRETED = """
-import sys
-import torch
-from mirage_py.codegen.triton.fused_convolution import *
-from mirage_py.ugraph.ir.convolution import *
-from mirage_py.runtime.base.modules import load_module
-from mirage_py.runtime.cpu import interpreter_service
-from mirage_py.runtime.launch.convolutions.weights import *
-from mirage_py.runtime.launch.fused_convolution import *
-interpreter_service._mend_loop_bounds()
-torch.manual_seed(0)
-
-def drawn(*shape):
+def drawn(*shape: int) -> torch.Tensor:
     return torch.randint(1, 4, shape).half() * (2 * torch.randint(0, 2, shape) - 1)
 
-def image(spec, space, channels, apart, offset):
+
+def image(
+    spec: FusedConvolution, space: tuple[int, ...], channels: int, apart: int, offset: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     whole = drawn(spec.batch, *space, max(apart, offset + channels)).movedim(-1, 1)
     return whole, whole[:, offset : offset + channels]
 
-for text in sys.argv[1:]:
-    spec, tiles = read_plan(text)
-    held, x = image(spec, spec.space, spec.inputs, spec.apart, spec.offset)
-    w = drawn(*spec.weight_shape)
-    image_read = (x.relu() if spec.relu_before else x).double()
-    convolution = torch.nn.functional.conv3d if spec.has_frames else torch.nn.functional.conv2d
-    if spec.is_separable:
-        first = spec.inputs * spec.taps
-        deep = w[:first].reshape(spec.inputs, 1, *spec.window).double()
-        point = w[first:].reshape(spec.results, spec.inputs, 1, 1).double()
-        want = convolution(image_read, deep, None, *spec.sliding, spec.groups)
-        want = convolution(want, point)
-    else:
-        want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
-    given = [held, weight_form(spec, tiles).packed(w)]
-    if spec.has_bias:
-        given.append(drawn(spec.results))
-        want = want + given[-1].double().reshape(-1, *(1,) * len(spec.space))
-    if spec.has_residual:
-        more = (spec.results, spec.residual_apart, spec.residual_offset)
-        held, residual = image(spec, spec.out_space, *more)
-        given.append(held)
-        want = want + residual.double()
-    if spec.relu_after:
-        want = want.relu()
-    if spec.gelu_after:
-        want = torch.nn.functional.gelu(want)
-    result = new_result(spec, x).fill_(float("nan"))
-    arrived = torch.zeros(tiles.blocks(spec) // tiles.splits, dtype=torch.int32)
-    given.append(result)
-    if tiles.splits > 1:
-        sums = tiles.blocks(spec) * tiles.rows * tiles.columns
-        given += [torch.full((sums,), float("nan")), arrived]
-    kernel = getattr(load_module(emit_fused_convolution(spec, tiles), NAME), NAME)
-    kernel[(tiles.blocks(spec),)](*given)
-    # A GELU of a whole number far below 0 is 0 or nearly so.
-    near = 1e-4 if spec.gelu_after else 0.0
-    assert ((result.double() - want.half().double()).abs() <= near).all(), text
-    # What the operator computes without a GPU, over the packed weight.
-    bias = given[2] if spec.has_bias else None
-    more = residual if spec.has_residual else None
-    again = reference(spec, tiles, x, given[1], bias, more)
-    assert ((again.double() - want.half().double()).abs() <= near).all(), text
-    assert not arrived.any()
-print("done", len(sys.argv) - 1)
-"""
+
+def compare(task: Mapping[str, Any]) -> int:
+    """In the interpreter: how many of the convolutions are right."""
+    interpreter_service._mend_loop_bounds()
+    torch.manual_seed(0)
+    for text in task["texts"]:
+        spec, tiles = read_plan(text)
+        held, x = image(spec, spec.space, spec.inputs, spec.apart, spec.offset)
+        w = drawn(*spec.weight_shape)
+        image_read = (x.relu() if spec.relu_before else x).double()
+        convolution = torch.nn.functional.conv3d if spec.has_frames else torch.nn.functional.conv2d
+        if spec.is_separable:
+            first = spec.inputs * spec.taps
+            deep = w[:first].reshape(spec.inputs, 1, *spec.window).double()
+            point = w[first:].reshape(spec.results, spec.inputs, 1, 1).double()
+            want = convolution(image_read, deep, None, *spec.sliding, spec.groups)
+            want = convolution(want, point)
+        else:
+            want = convolution(image_read, w.double(), None, *spec.sliding, spec.groups)
+        given = [held, weight_form(spec, tiles).packed(w)]
+        if spec.has_bias:
+            given.append(drawn(spec.results))
+            want = want + given[-1].double().reshape(-1, *(1,) * len(spec.space))
+        if spec.has_residual:
+            more = (spec.results, spec.residual_apart, spec.residual_offset)
+            held, residual = image(spec, spec.out_space, *more)
+            given.append(held)
+            want = want + residual.double()
+        if spec.relu_after:
+            want = want.relu()
+        if spec.gelu_after:
+            want = torch.nn.functional.gelu(want)
+        result = new_result(spec, x).fill_(float("nan"))
+        arrived = torch.zeros(tiles.blocks(spec) // tiles.splits, dtype=torch.int32)
+        given.append(result)
+        if tiles.splits > 1:
+            sums = tiles.blocks(spec) * tiles.rows * tiles.columns
+            given += [torch.full((sums,), float("nan")), arrived]
+        kernel = getattr(load_module(emit_fused_convolution(spec, tiles), NAME), NAME)
+        kernel[(tiles.blocks(spec),)](*given)
+        # A GELU of a whole number far below 0 is 0 or nearly so.
+        near = 1e-4 if spec.gelu_after else 0.0
+        assert ((result.double() - want.half().double()).abs() <= near).all(), text
+        # What the operator computes without a GPU, over the packed weight.
+        bias = given[2] if spec.has_bias else None
+        more = residual if spec.has_residual else None
+        again = reference(spec, tiles, x, given[1], bias, more)
+        assert ((again.double() - want.half().double()).abs() <= near).all(), text
+        assert not arrived.any()
+    return len(task["texts"])
 
 
 def test_each_result_is_that_of_float64() -> None:
     texts = [plan_text(spec, tiles) for spec, tiles in CASES.values()]
     assert all(read_plan(t) == case for t, case in zip(texts, CASES.values(), strict=True))
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERPRETED, *texts],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.strip() == f"done {len(CASES)}", done.stderr[-2000:]
+    found = in_interpreter(compare, "unit.codegen.test_fused_convolution", texts=texts)
+    assert found == len(CASES)
 
 
 @pytest.mark.parametrize(

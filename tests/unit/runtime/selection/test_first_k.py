@@ -1,18 +1,16 @@
-"""The first k elements of long rows beside torch.topk, in Triton's interpreter: a process that runs
-this file.
-"""
+"""The first k elements of long rows beside torch.topk, in Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Mapping
 from itertools import product
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 import triton
+from interpreted import in_interpreter
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from triton.backends.compiler import GPUTarget
@@ -25,9 +23,7 @@ from mirage_py.runtime.selection.operator import put_selections
 
 
 def test_elements_in_order_and_their_places():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, __file__], env=environment, check=False)
-    assert done.returncode == 0
+    in_interpreter(compare, "unit.runtime.selection.test_first_k")
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
@@ -82,7 +78,11 @@ def _check(dtype, largest):
     assert places[1, 1].tolist() == places[1, 0].tolist() == list(range(7))
 
 
-if __name__ == "__main__":
-    calls._BLOCK = 256
-    for chosen in product((torch.bfloat16, torch.float16, torch.float32), (True, False)):
-        _check(*chosen)
+def compare(_task: Mapping[str, Any]) -> None:
+    """In the interpreter, in parts that are shorter than on a GPU."""
+    before, calls._BLOCK = calls._BLOCK, 256
+    try:
+        for chosen in product((torch.bfloat16, torch.float16, torch.float32), (True, False)):
+            _check(*chosen)
+    finally:
+        calls._BLOCK = before
