@@ -47,12 +47,8 @@ test: $(READY) ## all tests but those that need a GPU
 quick: $(READY) ## the tests of what is Python alone: no kernel is compiled or run
 	@$(TESTED) --quick
 
-nightly: $(READY) ## the tests that draw or enumerate, with many times the examples; hours
-	@HYPOTHESIS_PROFILE=nightly COMPLETENESS=nightly $(TESTED) tests/property tests/adversarial tests/completeness \
-	  tests/unit/axioms tests/unit/codegen/cuda/plan/test_operand_sources.py \
-	  tests/unit/benchmarks/wild tests/unit/dynamo/test_models.py tests/unit/pipeline/test_examples.py \
-	  tests/unit/search/extract/test_large_programs.py \
-	  tests/unit/verify/evaluate/test_windows.py tests/unit/verify/field_test/test_differences.py tests/unit/verify/field_test/test_one_place.py
+nightly: $(READY) ## all tests, with every case and many times the examples; hours
+	@HYPOTHESIS_PROFILE=nightly COMPLETENESS=nightly $(TESTED) -m "not gpu"
 
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.checks.differential --interpret --full

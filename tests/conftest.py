@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 import quick
 import quicker_torch
-from nightly import NIGHTLY
+from nightly import NIGHTLY, covering
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 MAX_DIFF_LINES = 80
@@ -83,6 +83,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not NIGHTLY:
+        _cover(config, items)
     # One that began last would keep one process busy while the others have nothing to do.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if not config.getoption("--update-golden"):
@@ -91,6 +93,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
     items[:] = golden
     config.hook.pytest_deselected(items=others)
+
+
+def _cover(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests marked ``covering(n)`` what ``nightly.covering`` chooses."""
+    families: dict[tuple[str, int], list[pytest.Function]] = {}
+    for item in items:
+        marker = item.get_closest_marker("covering")
+        if marker is not None and isinstance(item, pytest.Function):
+            key = item.nodeid.partition("[")[0], *marker.args
+            families.setdefault(key, []).append(item)
+    dropped: dict[pytest.Item, None] = {}
+    for (_, strength), family in families.items():
+        # One name for each decorator; the numbers of values are different in all items.
+        names = [dict(enumerate(item.callspec._idlist)) for item in family]
+        kept = covering(names, strength)
+        dropped |= {item: None for n, item in enumerate(family) if n not in kept}
+    if dropped:
+        items[:] = [item for item in items if item not in dropped]
+        config.hook.pytest_deselected(items=list(dropped))
 
 
 @functools.cache
