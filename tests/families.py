@@ -35,6 +35,13 @@ def safe_families(families: Iterable[Family]) -> SafeFamilies:
     return screen.found()
 
 
+def stable_families(families: Iterable[Family]) -> tuple[UGraph, ...]:
+    """The families stabilised, with epilogues hoisted, also those that rounding spoils: for tests
+    of what kernels there are, as the screen takes longer than the search.
+    """
+    return SafetyScreen().stable(families)
+
+
 def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:
     """Those of safe families, put together to others, that rounding does not spoil."""
     return tuple(filter(SafetyScreen().passes, ugraphs))

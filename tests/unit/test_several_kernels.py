@@ -91,6 +91,7 @@ def test_the_emitted_kernels(name, golden):
     golden.check("\n\n".join(sources), f"triton/several_kernels/{name}.py.txt")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", SPLIT)
 @pytest.mark.parametrize("parts", [3, 5])
 def test_another_number_of_parts(name, parts):

@@ -103,6 +103,7 @@ CASES = {
     ),
 }  # fmt: skip
 
+
 def drawn(*shape: int) -> torch.Tensor:
     return torch.randint(1, 4, shape).half() * (2 * torch.randint(0, 2, shape) - 1)
 

@@ -146,6 +146,7 @@ def test_a_mask_that_is_added(backend: str, kind: str):
     np.testing.assert_allclose(got, want, atol=0.02)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("lowest", [-1e30, -1e31, *LOWEST.values()])
 @pytest.mark.parametrize("backend", ["triton", "cuda"])
 def test_a_mask_of_positions(backend: str, lowest: float):
@@ -159,6 +160,7 @@ def test_a_mask_of_positions(backend: str, lowest: float):
     np.testing.assert_allclose(got, want, atol=0.02)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("lowest", [-1e30, -1e31, *LOWEST.values()])
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("backend", ["triton", "cuda"])

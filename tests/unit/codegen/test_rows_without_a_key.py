@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from nightly import NIGHTLY
 
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
@@ -24,6 +25,7 @@ KEEP = torch.ones(2, 1, QUERIES, KEYS, dtype=torch.bool)
 KEEP[1, :, :, :300] = False
 KEEP[1, :, 0] = False
 MASKS = {"bool": KEEP, "infinite": torch.zeros(KEEP.shape).masked_fill(~KEEP, -torch.inf).half()}
+BACKENDS = {"bool": "triton", "infinite": "cuda"}
 LIMITS = SearchLimits(max_cluster_blocks=16)
 KINDS = ("one kernel", "several kernels", "split", "cluster", "library")
 
@@ -42,12 +44,14 @@ def inputs(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 @cache
 def plans(name: str) -> dict[str, Plan]:
-    """The best plan of each kind, by back end and kind."""
+    """The best plan of each kind, by back end and kind. By day each mask has a back end of its own:
+    the stabiliser sees the form of a mask, emission does not.
+    """
     program = trace(attention, *inputs(MASKS[name]))
     found = [stabilized(family.ugraph) for family in search(program, limits=LIMITS).families]
     safe = [s.ugraph for s in found if not s.faults]
     best: dict[str, Plan] = {}
-    for backend in ("triton", "cuda"):
+    for backend in ("triton", "cuda") if NIGHTLY else (BACKENDS[name],):
         for instance in rank(safe, H200, 200, backend):
             best.setdefault(f"{backend} {instance.kind}", instance.plan)
     return best
@@ -67,4 +71,6 @@ def test_every_kind_of_plan_gives_zero(name):
         got = run(plan, arrays)["out"]
         np.testing.assert_allclose(got, want.numpy(), atol=2e-3, rtol=2e-3, err_msg=kind)
     words = " ".join(found)
-    assert [kind for kind in KINDS if kind not in words] == []
+    # Triton has no clusters.
+    wanted = [kind for kind in KINDS if kind != "cluster" or "cuda" in words]
+    assert [kind for kind in wanted if kind not in words] == []

@@ -24,6 +24,7 @@ def plan_of(name: str, tile: int) -> Plan:
     return Plan(replace(graph, kernels=(kernel,)), (LaunchConfig(4, (2,)),))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("tile", [1, 2, 16])
 @pytest.mark.parametrize("name", ["split_matmul_added", "residual_gated"])
 def test_every_tile_agrees_with_float64(name, tile):

@@ -50,6 +50,7 @@ def check(plan: Plan, *, positive: bool = False) -> None:
         assert error < TOLERANCE[output.tensor.dtype.name], (output.tensor.name, error)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=str)
 @pytest.mark.parametrize(
     "op", [o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1]
@@ -65,6 +66,7 @@ def test_unary(op: str, dtype: DType) -> None:
     check(naive_plan(b.build(), {"m": 4}), positive=op in POSITIVE)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=str)
 @pytest.mark.parametrize(
     "op", [o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2]

@@ -82,8 +82,8 @@ COMPILED = [
     for number, name in enumerate(NAMES)
     for target in ((A100, B200, H200) if NIGHTLY else ((H200, A100, H200, B200)[number % 4],))
 ]
-# An odd attention with norms takes as long as four others.
-ODD = NAMES if NIGHTLY else ("attention", "lora", "ntrans", "rmsnorm_matmul", "softmax")
+# A loop whose last tile is short, with a running maximum and without; rows that fill no tile.
+ODD = NAMES if NIGHTLY else ("attention", "ntrans", "softmax")
 
 
 @pytest.mark.parametrize(("target", "name"), COMPILED, ids=lambda v: getattr(v, "name", v))
@@ -94,7 +94,12 @@ def test_compiles_ahead_of_time(target: Target, name: str) -> None:
     assert facts.smem_bytes <= target.smem_per_block_bytes
 
 
-@pytest.mark.parametrize("name", NAMES)
+# By day each example runs in one of the back ends; those in ``ODD`` in Triton's too.
+EMULATED = ("attention", "gated_mlp", "ntrans", "qknorm_attention")
+INTERPRETED = tuple(name for name in NAMES if name not in EMULATED)
+
+
+@pytest.mark.parametrize("name", NAMES if NIGHTLY else INTERPRETED)
 def test_agrees_with_float64_in_the_interpreter(name: str) -> None:
     judged = check_interpreted(program_of(name), ranked(name, "h200")[0].plan, seed=3)
     assert judged.passed, judged.reason
@@ -140,7 +145,7 @@ def test_cuda_kernels_compile(arch: str, names: Sequence[str], tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES if NIGHTLY else EMULATED)
 def test_agrees_with_float64_under_cuda_emulation(name: str) -> None:
     judged = check_emulated(program_of(name), cuda_plan(name), seed=3)
     assert judged.passed, judged.reason

@@ -513,7 +513,7 @@ def test_an_ill_formed_program_is_refused():
 
 # --- mutants -------------------------------------------------------------------------------------
 
-MUTANTS = 150 if NIGHTLY else 60
+MUTANTS = 150 if NIGHTLY else 30
 
 
 def test_no_wrong_mutant_is_proved():

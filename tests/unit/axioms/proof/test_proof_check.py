@@ -147,6 +147,7 @@ def instance(pattern: Term, step: Step) -> Term:
     return Term(pattern.op, attr, tuple(instance(a, step) for a in pattern.args))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", GOALS)
 @pytest.mark.parametrize(
     "corrupt", [other_law, other_place, other_direction, other_meaning, other_ends]

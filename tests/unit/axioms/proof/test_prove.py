@@ -8,6 +8,7 @@ import pytest
 import samples
 import several_kernels
 from families import stabilize
+from nightly import NIGHTLY
 from replayed import fault_of
 from unit.search import kernels
 
@@ -39,7 +40,10 @@ def first_of_each(name: str) -> dict[tuple[str, str], Family]:
     return found
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Of normalised keys and queries what layernorm_linear and attention have, in more forms.
+@pytest.mark.parametrize(
+    "name", [name for name in EXAMPLES if NIGHTLY or name != "qknorm_attention"]
+)
 def test_every_form_of_an_example_is_proved(name: str):
     families = first_of_each(name)
     forms = [form for form, _ in families]

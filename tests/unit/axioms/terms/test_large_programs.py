@@ -33,6 +33,7 @@ def table_of(terms: Abstraction, **options: object):
     return saturate(terms.roots, terms.leaf_axes, axes=terms.axes, **options)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("ring", "most"), [("factored", 3000), ("expanded", 4000)])
 @pytest.mark.parametrize("name", SPECS)
 def test_rings_are_exhausted_whole_and_split(name: str, ring: Ring, most: int):

@@ -53,7 +53,7 @@ def task(**more: object) -> dict[str, object]:
 
 
 def test_without_searches_it_searches(measured: list[tuple], heard: list[str]):
-    found = row_worker.measure(task())
+    found = row_worker.measure(task(effort="none"))
     workload, searched, peers, setting = measured[0]
     assert workload == WORKLOAD
     assert len(searched.plans) == 3

@@ -117,6 +117,7 @@ def check(plan: Plan, form: str, mask: str, low: float, scale: float = 1.0) -> N
     np.testing.assert_allclose(got, want, atol=0.02, rtol=0.02)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", LOW)
 @pytest.mark.parametrize("mask", [CAUSAL, WINDOW, PREFIX])
 @pytest.mark.parametrize("form", ["chosen", "added", "capped"])

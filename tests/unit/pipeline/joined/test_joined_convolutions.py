@@ -98,6 +98,7 @@ def _joined(name, monkeypatch, dtype=torch.bfloat16):
     return program, inputs, joined_convolutions(partition_of(program))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_parts_are_the_program_without_a_library_call(name, dtype, monkeypatch):
@@ -156,5 +157,6 @@ def test_exact_float32_stays():
 def test_a_part_with_a_convolution_has_verified_plans(name, monkeypatch):
     _, _, found = _joined(name, monkeypatch)
     request = Request("h200", "triton", limits=SearchLimits(max_kernels=1))
-    for part in found.parts:
+    # Of a doubled image the phases differ in their windows alone: of one place, and of all.
+    for part in {p.name: p for p in (found.parts[0], found.parts[-1])}.values():
         assert rank_plans(part, target("h200"), request).instances

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from nightly import NIGHTLY
 
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.partition.library_parts import library_evidence, library_result
@@ -95,7 +96,9 @@ def test_wrong_calls_are_refused(name):
     assert library_evidence(program, call, seed=0).equal
     variants = list(_wrong(call.convolution, inputs[1].shape[2:]))
     assert len(variants) >= 4
-    for spec in variants:
+    # The convolutions share out the variants: each of them has every second one, from another on.
+    first = list(CONVOLUTIONS).index(name) % 2
+    for spec in variants if NIGHTLY else variants[first::2]:
         found = library_evidence(program, replace(call, convolution=spec), seed=0)
         assert not found.equal, spec
 

@@ -28,6 +28,7 @@ def pooled() -> Program:
     return normalise(trace(function, torch.zeros(2, 8, 12, 12), torch.zeros(8, 8)))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_maximum_of_many_is_below_zero_somewhere(field, seed):

@@ -39,6 +39,7 @@ def test_many_constants_leave_a_search_its_draws():
     assert _found(f"B = 4, D = 6\nX[B, D] : f32\nY[b, d] = {terms}").families
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("guard", "op"),

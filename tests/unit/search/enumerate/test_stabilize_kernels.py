@@ -37,6 +37,7 @@ from mirage_py.verify.sizes.shrink import fixed_dims, shrink_ugraph
 from mirage_py.verify.sizes.small_sizes import instantiate_small, small_extents
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("masked", [NO_MASK, CAUSAL])
 @pytest.mark.parametrize("combine", [WHOLE, LOOPED])
 def test_parts_are_rescaled_to_one_shift(combine: str, masked: str) -> None:

@@ -53,6 +53,7 @@ def _optimized(graph: Graph) -> NetworkResult:
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("steps", [((0, 2, 1, 3), (0, 1, 3, 2)), ((0, 2, 3, 1),)])
 @pytest.mark.parametrize("queries", [1, 3])
 def test_few_queries_read_the_shared_tensor(queries: int, steps: tuple[tuple[int, ...], ...]):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from families import instances, safe_families
+from families import instances, stable_families
 from unit.search import programs
 
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -46,7 +46,7 @@ def projections(
 
 
 def families(program: Program, limits: SearchLimits = LIMITS) -> tuple[UGraph, ...]:
-    return safe_families(search(program, limits=limits).families).ugraphs
+    return stable_families(search(program, limits=limits).families)
 
 
 def of_one_kernel(program: Program) -> tuple[UGraph, ...]:

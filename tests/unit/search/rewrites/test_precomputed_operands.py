@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from families import safe_families
+from families import stable_families
 from unit.search import programs
 
 from mirage_py.pipeline.pipeline import normalise
@@ -39,7 +39,7 @@ def found() -> tuple[Program, tuple[UGraph, ...]]:
 
 
 def families(program: Program) -> tuple[UGraph, ...]:
-    return safe_families(search(program, limits=LIMITS).families).ugraphs
+    return stable_families(search(program, limits=LIMITS).families)
 
 
 def stored(ugraph: UGraph) -> list[tuple[tuple[int, ...], str]]:

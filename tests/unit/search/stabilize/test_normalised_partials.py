@@ -123,6 +123,7 @@ def test_a_part_that_is_left_as_it_was_is_found_out(part):
     assert not FamilyTests(program, trials=2, seed=0).run(wrong).equal
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_the_kernels_compute_attention(name, scale):

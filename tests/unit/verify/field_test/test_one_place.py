@@ -15,7 +15,7 @@ from mirage_py.verify.field_test.programs import compare_programs
 from mirage_py.verify.samples.sampled_test import sampled_test
 from mirage_py.verify.shifts.shift_free import without_infinities
 
-SEEDS = 20 if NIGHTLY else 4
+SEEDS = 20 if NIGHTLY else 2
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

@@ -5,6 +5,7 @@ that are the same are still equal.
 from __future__ import annotations
 
 import pytest
+from nightly import NIGHTLY
 
 from mirage_py.frontend.spec import parse
 from mirage_py.verify.field_test.programs import compare_programs
@@ -249,13 +250,17 @@ EQUAL = {
 def test_they_differ(name: str) -> None:
     one, other = (parse(text) for text in DIFFERENT[name])
     for seed in (0, 1):
-        assert not compare_programs(one, other, seed=seed).equal
-        assert not compare_programs(other, one, seed=seed).equal
+        if seed == 0 or NIGHTLY:
+            assert not compare_programs(one, other, seed=seed).equal
+        if seed == 1 or NIGHTLY:
+            assert not compare_programs(other, one, seed=seed).equal
 
 
 @pytest.mark.parametrize("name", EQUAL)
 def test_they_are_equal(name: str) -> None:
     one, other = (parse(text) for text in EQUAL[name])
-    for seed, pair in enumerate([(one, other), (other, one)]):
-        found = compare_programs(*pair, seed=seed)
+    orders = [(one, other), (other, one)]
+    # By day in one order or the other, half of the pairs each.
+    for seed in (0, 1) if NIGHTLY else (list(EQUAL).index(name) % 2,):
+        found = compare_programs(*orders[seed], seed=seed)
         assert found.equal, found

@@ -173,6 +173,7 @@ def test_what_a_library_takes_whole_has_one_size(name):
     assert tied_dims(found.program, blocks) == TiedDims()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", TIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_such_graphs_are_found_equal(name, seed):

@@ -201,6 +201,7 @@ kernel combine {{
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("s", [32, 64])
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_a_part_of_minus_infinities_has_a_shift(dtype: str, s: int):

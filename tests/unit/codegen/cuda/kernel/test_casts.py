@@ -84,6 +84,7 @@ def test_a_type_that_is_not_known_is_refused_where_it_is_cast_to():
         emit_cuda(cuda(b))
 
 
+@pytest.mark.covering(1)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [F16, BF16])
 @pytest.mark.parametrize("extents", [(19, 27, 50), (16, 40, 34), (1, 7, 18)], ids=str)

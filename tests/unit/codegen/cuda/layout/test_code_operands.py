@@ -278,6 +278,7 @@ def test_warps_that_share_out_the_inner_positions_wait_for_no_other(kind: str):
     assert not planned(cuda_plan(program, kernel, 3, axes="reversed")).warp_tiles
 
 
+@pytest.mark.covering(2)
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("axes", ["reversed", ""])
 @pytest.mark.parametrize("kind", ["nibbles", "nibbles and scales of groups"])
@@ -397,6 +398,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("axes", ["reversed", ""])
 @pytest.mark.parametrize("form", ["", "excess"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cuda_plans import kernel_of, planned
+from nightly import NIGHTLY
 from window_plans import CHANNELS, PLACE, STEP, windows
 
 from mirage_py.runtime.code_check.check import check_plan
@@ -59,7 +60,8 @@ def test_a_convolution_by_tma_agrees_with_float64(name: str) -> None:
     assert judged.passed, judged.reason
 
 
-@pytest.mark.parametrize("name", CASES)
+# Pixels of windows and boxes with steps; the others differ in their numbers.
+@pytest.mark.parametrize("name", CASES if NIGHTLY else ("square", "apart", "cube"))
 def test_the_checker_of_emitted_code_knows_pixels_and_steps(name: str) -> None:
     (found,) = check_plan(CASES[name])
     assert not found.faults
