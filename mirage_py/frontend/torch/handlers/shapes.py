@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.named_array import flat_index, reindex
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.building.windows import Window, windows
+from mirage_py.ugraph.ir import index as ix
 
 
 @handles("view.default", "_unsafe_view.default", "reshape.default", aliases=True)
@@ -181,6 +184,33 @@ def unfold(t: Lowering, x: NamedArray, dimension: int, size: int, step: int) -> 
     place = dimension % len(x.axes)
     window = Window(size, (t.shape(x)[place] - size) // step + 1, step)
     return windows(t.builder, x, {place: window}, 0.0)[0]
+
+
+@handles("as_strided.default", aliases=True)
+def as_strided(
+    t: Lowering,
+    x: NamedArray,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> NamedArray:
+    """Elements of a tensor that lies in a row, at distances along new axes."""
+    given = t.node_in_hand.args[0]
+    assert isinstance(given, torch.fx.Node)
+    whole = given.meta["val"]
+    fills = whole.untyped_storage().nbytes() == whole.numel() * whole.element_size()
+    if not whole.is_contiguous() or not fills:
+        raise t.refuse(
+            "as_strided of a tensor that does not lie in a row is not supported",
+            why="its strides are those of the memory, which a program leaves open",
+            repair="call .contiguous() first, or use unfold, slices and views",
+        )
+    axes = [(t.builder.fresh_dim("i", extent),) if extent > 1 else () for extent in size]
+    place = ix.const(storage_offset or 0)
+    for axis, step in zip(axes, stride, strict=True):
+        place = place + flat_index(t.builder, axis) * step
+    flat = views.reshape(t.builder, x, (-1,))
+    return NamedArray(reindex(t.builder, flat, {0: place}), tuple(axes))
 
 
 @handles("flip.default")

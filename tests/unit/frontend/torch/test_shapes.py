@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.trace import trace
+
 
 def of_reshapes(x: Tensor):
     return (
@@ -165,3 +168,34 @@ def test_diagonals(agrees, place, shape):
 
 def test_the_trace_of_a_matrix(agrees):
     agrees(lambda x: x.diagonal(dim1=-2, dim2=-1).sum(-1), torch.randn(3, 4, 4))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("pad", [(2, 3), (0, 1), (2, 0, 1, 3), (-1, 2, 1, -3), (0, 1, 1, 3, 2, 2)])
+def test_margins_of_elements(agrees, pad, mode):
+    x = torch.randn((2, 3, 8, 9, 4)[: len(pad) // 2 + 2])
+    agrees(lambda x: torch.nn.functional.pad(x, pad, mode=mode) * 2, x)
+
+
+def test_a_join_leaves_out_what_is_empty(agrees):
+    x = torch.randn(2, 3, 4)
+    agrees(lambda x: torch.cat([torch.tensor([]), x], -2) * 2, x)
+    agrees(lambda x: torch.cat([x[:, :0], x, x[..., 4:, :] * 3, -x], -2), x)
+    agrees(lambda x: torch.cat([x[..., :4] * x.cos(), x[..., 4:]], -1), x)
+
+
+def overlapping(x, half: int):
+    rows, length, width = x.shape
+    return x.as_strided(
+        (rows, length // half - 1, 2 * half, width), (length * width, half * width, width, 1)
+    )
+
+
+def test_strides(agrees):
+    agrees(lambda x: overlapping(x, 4) * 2, torch.randn(3, 16, 5))
+    agrees(lambda x: torch.einsum("bcxd,bcyd->bcxy", overlapping(x.exp(), 2), overlapping(x, 2)),
+           torch.randn(2, 8, 3))  # fmt: skip
+    agrees(lambda x: x.as_strided((3, 1, 4), (2, 7, 1), 3).sum(0), torch.randn(16))
+    for fn in (lambda x: x.t().as_strided((3,), (1,)), lambda x: x[1:].as_strided((3,), (1,))):
+        with pytest.raises(UnsupportedError, match="in a row"):
+            trace(lambda x, fn=fn: fn(x) * 2, torch.randn(4, 4))
