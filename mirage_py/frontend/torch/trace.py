@@ -329,6 +329,7 @@ def trace_call(
             raise changes_state("a tensor that cannot be found again", where)
         else:
             arrays[node] = literal(lowering, node, held)
+            lowering.literals[node] = held
             note_literal(lowering, node, held)
             has_literals = True
     inputs = declare_inputs(lowering, wanted, arrays)

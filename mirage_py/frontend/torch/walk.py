@@ -11,9 +11,10 @@ from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture.recurrences import RECURRENT
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.handlers.contractions import sums
-from mirage_py.frontend.torch.held_integers import check_held
+from mirage_py.frontend.torch.held_integers import check_held, note_literal
 from mirage_py.frontend.torch.lower import selections
 from mirage_py.frontend.torch.lower.complex_arrays import holds_complex, on_complex
+from mirage_py.frontend.torch.lower.inputs import computed_literal, written_down
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import base_name, refusal
 from mirage_py.reasons import Code
@@ -78,6 +79,9 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
     if operator == "<built-in function getitem>":
         return _part(lowering, node, args[0], args[1])
     row = HANDLERS.get(operator)
+    if row is None and (value := computed_literal(lowering, node)) is not None:
+        note_literal(lowering, node, value)
+        return written_down(lowering, value)
     if row is None:
         raise _unknown(lowering, node)
     _check_extents(lowering, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -92,16 +93,49 @@ def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> Name
     """A tensor written down in the function: one number is a constant of the program, and a few
     that are made in each call are choices by position.
     """
-    if held.numel() == 1:
-        return lowering.full(held.shape, held.item())
-    if _is_made_in_call(node):
-        return _chosen(lowering, held)
+    if held.numel() == 1 or _is_made_in_call(node):
+        return written_down(lowering, held)
     lowering.node = next(iter(node.users), node)
     raise lowering.refuse(
         f"a constant tensor of shape {list(held.shape)} is not an argument",
         why="it was not found in the closure, the globals or the attributes of the function",
         repair="pass it as an argument",
     )
+
+
+def computed_literal(lowering: Lowering, node: torch.fx.Node) -> torch.Tensor | None:
+    """What torch makes of a few numbers that the function has written down; None of others."""
+    known = lowering.literals
+    if node in known:
+        return known[node]
+    value, target = node.meta.get("val"), node.target
+    if not isinstance(value, torch.Tensor) or not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
+        return None
+    extents = [extent for extent in value.shape if type(extent) is int]
+    is_small = len(extents) == value.dim() and 0 < math.prod(extents) <= _MOST_WRITTEN_DOWN
+    # Memory that is filled later holds anything.
+    is_drawn = torch.Tag.nondeterministic_seeded in target.tags or "empty" in str(target)
+    if not is_small or is_drawn:
+        return None
+    if any(computed_literal(lowering, n) is None for n in node.all_input_nodes):
+        return None
+    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
+    try:
+        with torch.no_grad():
+            found = target(*args, **kwargs)
+    except (RuntimeError, NotImplementedError):  # on a device that is not there
+        return None
+    if not isinstance(found, torch.Tensor):
+        return None
+    known[node] = found
+    return found
+
+
+def written_down(lowering: Lowering, numbers: torch.Tensor) -> NamedArray:
+    """One number is a constant of the program, a few are choices by position."""
+    if numbers.numel() == 1:
+        return lowering.full(numbers.shape, numbers.item())
+    return _chosen(lowering, numbers)
 
 
 def is_table(node: torch.fx.Node, held: torch.Tensor) -> bool:

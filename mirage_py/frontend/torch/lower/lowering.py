@@ -63,6 +63,8 @@ class Lowering:
         self.held: dict[torch.fx.Node, Held] = {}
         # By the symbol of how many there are, what masks select (selections.py).
         self.selections: dict[str, Any] = {}
+        # Numbers that the function has written down, and what torch makes of these alone.
+        self.literals: dict[torch.fx.Node, torch.Tensor] = {}
         # Nodes of the program that convolutions have brought.
         self.convolved: list[int] = []
 

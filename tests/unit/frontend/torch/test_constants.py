@@ -77,3 +77,22 @@ def test_many_numbers_are_an_input_that_calls_need_not_pass(function, monkeypatc
         monkeypatch.setitem(globals(), "CORNER", corner)
         torch.testing.assert_close(served(x), function(x))
     assert [t.name for t in served.entry(x).traced.program.inputs] == ["x", "table"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x + torch.distributions.Normal(0, 1).icdf(torch.tensor(0.95)),
+        lambda x: x * torch.lgamma(torch.tensor([1.5, 2.5, 3.5, 0.5, 4.5])),
+        lambda x: x * torch.gcd(torch.tensor([4, 6, 9, 8, 7]), torch.tensor(6)),
+        lambda x: x * torch.hann_window(5).erfinv(),
+    ],
+)
+def test_what_torch_makes_of_few_numbers_alone_is_known(agrees, fn):
+    """Whatever operators that takes: they are no operators of a program."""
+    agrees(fn, torch.randn(3, 5), single=True)
+
+
+def test_what_is_drawn_is_not_known():
+    with pytest.raises(UnsupportedError, match="rand_like"):
+        mirage_py.trace(lambda x: x * torch.rand_like(torch.tensor([1.0, 2.0])), torch.randn(3, 2))
