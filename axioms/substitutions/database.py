@@ -28,9 +28,9 @@ def all_rules(folder: Path = FOLDER) -> tuple[Rule, ...]:
     return read_rules((folder / RULES).read_text(encoding="utf-8"))
 
 
-def proved_rules(folder: Path = FOLDER) -> tuple[Rule, ...]:
+def proved_rules() -> tuple[Rule, ...]:
     """The rules that are applied by default: those with a proof for all sizes."""
-    return tuple(rule for rule in all_rules(folder) if rule.status == PROVED)
+    return tuple(rule for rule in all_rules() if rule.status == PROVED)
 
 
 def certificates(folder: Path = FOLDER) -> Mapping[str, Any]:

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from mirage_py.search.space.abstraction import reduced_dims
-from mirage_py.targets import H200, Target
+from mirage_py.targets import H200
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import operator
 
 NOMINAL_TILE = 64
+# A search is for no target: which derivations are cheap says an H200.
+_RATES = H200
 # Issue, address and loop arithmetic around any operator, each time it is executed.
 _OVERHEAD_US = 0.002
 _LOOP_US = 1.0
@@ -34,7 +36,7 @@ class WorkModel(Protocol):
 
 
 class BlockWork:
-    """The default: rates of a target divided among its SMs.
+    """The default: rates of a GPU divided among its SMs.
 
     ``gridded`` are dimensions that the program reduces and this kernel shares out. ``given_us``
     has the cost of making each tensor that an earlier kernel stores.
@@ -43,20 +45,18 @@ class BlockWork:
     def __init__(
         self,
         program: Program,
-        target: Target = H200,
         *,
         gridded: Sequence[str] = (),
         given_us: Mapping[str, float] | None = None,
     ) -> None:
         self.program = program
-        self.target = target
         self._whole = tuple(d for d in reduced_dims(program) if d not in gridded)
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
         self._given_us = given_us or {}
         self._matmul_rate = (
-            target.fp32_flops_per_us(rounds=program.fp32_precision.rounds_matmuls)
+            _RATES.fp32_flops_per_us(rounds=program.fp32_precision.rounds_matmuls)
             if program.matmul_type == F32
-            else target.tensor_flops_per_us
+            else _RATES.tensor_flops_per_us
         )
         # What a step costs depends on no more than this.
         self._known_us: dict[tuple[str, str, tuple[str, ...], str | None], float] = {}
@@ -86,7 +86,7 @@ class BlockWork:
         return self.step_us("load", Access("", ()), tuple(dims), None)
 
     def loop_us(self) -> float:
-        return _LOOP_US * self.target.memory_latency_us
+        return _LOOP_US * _RATES.memory_latency_us
 
     def _extent(self, dim: str) -> int:
         size = self.program.sizes[dim]
@@ -95,11 +95,9 @@ class BlockWork:
     def _point_us(self, op: str, attr: Attr) -> float:
         if op == "load":
             tensor = Node(op, (), attr).access.tensor
-            return self._bytes.get(tensor, F32.bytes) / (
-                self.target.l2_bytes_per_us / self.target.sms
-            )
-        rate = self._matmul_rate if op == "matmul" else self.target.vector_flops_per_us
-        return operator(op).flops / (rate / self.target.sms)
+            return self._bytes.get(tensor, F32.bytes) / (_RATES.l2_bytes_per_us / _RATES.sms)
+        rate = self._matmul_rate if op == "matmul" else _RATES.vector_flops_per_us
+        return operator(op).flops / (rate / _RATES.sms)
 
 
 def waves(program: Program, gridded: Sequence[str]) -> float:

@@ -6,7 +6,7 @@ wavefronts of the L1 and as sectors of the L2, beside the bytes that cross the m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -108,12 +108,10 @@ def window_estimate(
     target: Target,
     *,
     reached: int,
-    in_cache: Collection[str] = (),
 ) -> Estimate:
     """The prediction for a kernel whose threads do this; ``moved`` bytes cross the memory bus, and
     all blocks together read or write ``reached`` bytes of the L2 at least.
     """
-    del in_cache
     threads = _WARP * num_warps
     counts = share_counts(sizes, shares)
     blocks = prod(ceil(counts[d] / n) for d, n in shares.threads.items())

@@ -144,9 +144,9 @@ class EGraph:
         self._tell(node, number)
         return number
 
-    def results(self, node: ENode, types: Sequence[TensorType] | None = None) -> tuple[int, ...]:
+    def results(self, node: ENode) -> tuple[int, ...]:
         """The class of each result of an operator."""
-        class_ = self.add(node, types)
+        class_ = self.add(node)
         count = len(self.types[class_])
         if count == 1:
             return (class_,)

@@ -26,20 +26,19 @@ from mirage_py.search.partial.verified import Evidence, verified
 
 # Channels that tensor cores take at once.
 _STEP = 16
+# Of a result: more of it is not computed twice.
+_MOST_WRONG = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``graph`` computes what ``program`` does, unless ``is_corrected`` is false: then ``boxes``
-    say where each result differs, and ``evidence`` is None.
-    """
+    """``graph`` computes what ``program`` does; ``boxes`` say where the mutant alone does not."""
 
     program: Graph
     graph: Graph
     mutant: Mutant
     boxes: tuple[WrongBoxes, ...]
-    evidence: Evidence | None
-    is_corrected: bool
+    evidence: Evidence
 
     @property
     def work(self) -> tuple[int, int]:
@@ -47,10 +46,8 @@ class Mutation:
         return work(self.program), work(self.graph)
 
     def __str__(self) -> str:
-        if self.is_corrected:
-            count = sum(len(wrong.boxes) for wrong in self.boxes)
-            return f"{self.mutant}: {f'corrected in {count} boxes' if count else 'equal'}"
-        return f"{self.mutant}: NOT EQUAL, {' and '.join(map(str, self.boxes))}"
+        count = sum(len(wrong.boxes) for wrong in self.boxes)
+        return f"{self.mutant}: {f'corrected in {count} boxes' if count else 'equal'}"
 
 
 def corrected_graph(graph: Graph, mutant: Mutant, boxes: Sequence[WrongBoxes]) -> Graph:
@@ -71,50 +68,39 @@ def corrected_graph(graph: Graph, mutant: Mutant, boxes: Sequence[WrongBoxes]) -
     return builder.build(*(of_shape(builder, x, kind.shape) for x, kind in types), *found)
 
 
-def mutation(graph: Graph, mutant: Mutant, *, uncorrected: bool = False, seed: int = 0) -> Mutation:
+def mutation(graph: Graph, mutant: Mutant) -> Mutation:
     """The graph by a mutant, corrected and verified: ``evidence.equal`` says with what result.
 
-    ``uncorrected`` leaves it as it is: it is then another function, and ``boxes`` say where.
     Raises UnsupportedError where boxes cannot be derived, InputError where the mutant does not fit.
     """
-    boxes = wrong_boxes(graph, mutant, seed=seed)
-    changed = corrected_graph(graph, mutant, () if uncorrected else boxes)
+    boxes = wrong_boxes(graph, mutant)
+    changed = corrected_graph(graph, mutant, boxes)
     results = GraphBuilder()
     place = results.copied(changed)
     alone = results.build(*(place[v] for v in changed.outputs[: len(graph.outputs)]))
-    if uncorrected and any(wrong.boxes for wrong in boxes):
-        return Mutation(graph, alone, mutant, boxes, None, False)
     try:
         few = small_graph(graph)
-        small = few, corrected_graph(few, mutant, wrong_boxes(few, mutant, seed=seed))
+        small = few, corrected_graph(few, mutant, wrong_boxes(few, mutant))
     except (InputError, UnsupportedError):
         small = None
     digits = [wrong.digits for wrong in boxes]
-    evidence = verified(graph, changed, digits, small, seed=seed)
-    return Mutation(graph, alone, mutant, boxes, evidence, True)
+    evidence = verified(graph, changed, digits, small)
+    return Mutation(graph, alone, mutant, boxes, evidence)
 
 
-def mutations(
-    graph: Graph,
-    *,
-    most_wrong: float = 0.25,
-    most: int = 8,
-    rounds: int = 1,
-    uncorrected: bool = False,
-    seed: int = 0,
-) -> list[Mutation]:
+def mutations(graph: Graph, *, most: int = 8, rounds: int = 1) -> list[Mutation]:
     """Verified mutations of a graph, those with the least work for tensor cores first.
 
     The graph is one convolution or product, or several that do not read each other's results and
     are joined to one. ``rounds`` is how many recipes may follow each other in one. Mutants with
-    more than ``most_wrong`` of a result wrong, or that the field test does not find equal, are left
+    more than a quarter of a result wrong, or that the field test does not find equal, are left
     out; of those that ask a library for the same, all but the first.
     """
     mutants: Iterable[Mutant] = ()
     if is_mutable(graph):
-        mutants = [f.recipe for f in found_recipes(graph, rounds=rounds, seed=seed)]
+        mutants = [f.recipe for f in found_recipes(graph, rounds=rounds)]
     elif len(graph.nodes) > 1:
-        mutants = found_joins(graph, seed=seed)
+        mutants = found_joins(graph)
     sized: list[tuple[int, Mutant]] = []
     seen = {_calls(graph): None}
     for mutant in mutants:
@@ -124,8 +110,8 @@ def mutations(
             if calls in seen:
                 continue
             seen[calls] = None
-            boxes = wrong_boxes(graph, mutant, seed=seed)
-            if all(wrong.share <= most_wrong for wrong in boxes):
+            boxes = wrong_boxes(graph, mutant)
+            if all(wrong.share <= _MOST_WRONG for wrong in boxes):
                 changed = corrected_graph(graph, mutant, boxes)
                 sized.append((work(changed, step=_STEP), mutant))
         except (InputError, UnsupportedError):
@@ -137,10 +123,10 @@ def mutations(
         if len(result) == most:
             break
         try:
-            tried = mutation(graph, mutant, uncorrected=uncorrected, seed=seed)
+            tried = mutation(graph, mutant)
         except UnsupportedError:
             continue
-        if tried.evidence is None or tried.evidence.equal:
+        if tried.evidence.equal:
             result.append(tried)
     return result
 

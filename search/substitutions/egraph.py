@@ -315,24 +315,17 @@ def are_equal(one: Expr, other: Expr, rewrites: Sequence[Rewrite]) -> bool:
     return graph.find(ends[0]) == graph.find(ends[1])
 
 
-def reaches(
-    left: Sequence[Expr],
-    right: Sequence[Expr],
-    rules: Sequence[Rewrite],
-    *,
-    rounds: int = ROUNDS,
-    max_nodes: int = MAX_NODES,
-) -> bool:
+def reaches(left: Sequence[Expr], right: Sequence[Expr], rules: Sequence[Rewrite]) -> bool:
     """Whether the rules, applied to the left side alone, make the right side."""
     graph = EGraph()
     ends = [graph.add_expr(x) for x in left]
     for x in inputs(*right):
         graph.add_expr(x)
     graph.rebuild()
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         if _is_there(graph, ends, right):
             return True
-        if not graph.step(rules, max_nodes) or len(graph.table) > max_nodes:
+        if not graph.step(rules, MAX_NODES) or len(graph.table) > MAX_NODES:
             break
     return _is_there(graph, ends, right)
 

@@ -90,10 +90,9 @@ def table(rows: Sequence[Cached], now_s: float | None = None) -> Iterator[str]:
         ).rstrip()
 
 
-def facts(held: Cached, now_s: float | None = None) -> Iterator[tuple[str, str]]:
+def facts(held: Cached) -> Iterator[tuple[str, str]]:
     """All that is known of one entry, as labels and texts."""
     entry = held.entry
-    now_s = time.time() if now_s is None else now_s
     yield "key", entry.key
     yield "program", entry.program
     yield "target", entry.target
@@ -104,7 +103,7 @@ def facts(held: Cached, now_s: float | None = None) -> Iterator[tuple[str, str]]
         for note in held.report.get("notes", ()):
             yield "note", str(note)
     yield "size", size_text(entry.bytes)
-    yield "used", age_text(now_s - entry.used_s)
+    yield "used", age_text(time.time() - entry.used_s)
     yield "folder", str(entry.folder)
     if held.report:
         yield "more", f"mirage-py explain {entry.folder}"

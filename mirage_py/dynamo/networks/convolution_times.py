@@ -95,11 +95,7 @@ class Timed:
 
 
 def convolution_times(
-    specs: Sequence[FusedConvolution],
-    target: Target,
-    device: torch.device,
-    *,
-    workers: int | None = None,
+    specs: Sequence[FusedConvolution], target: Target, device: torch.device
 ) -> dict[FusedConvolution, Timed]:
     """Each convolution's fastest kernel."""
     path = _path(device)
@@ -109,7 +105,7 @@ def convolution_times(
     major, minor = torch.cuda.get_device_capability(device)
     sources = [kernel_source(s, t) for s, tiles in wanted.items() for t in tiles]
     sources += _epilogues(missing)
-    with CompilePool(workers) as pool:
+    with CompilePool() as pool:
         pool.compile_sources(sources, 10 * major + minor)
     index = torch.empty(0, device=device).device.index
     make_counters(index)

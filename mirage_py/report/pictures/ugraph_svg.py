@@ -55,12 +55,12 @@ def node_id(kernel: str, position: int) -> str:
     return f"node-{kernel}-{position}"
 
 
-def ugraph_svg(ugraph: UGraph, *, links: Links = NO_LINKS, standalone: bool = False) -> Markup:
+def ugraph_svg(ugraph: UGraph, *, standalone: bool = False) -> Markup:
     """The whole µGraph as one picture: device tensors and kernels, with what is inside of them.
 
     ``standalone``: it brings its colours along, light and dark, as a notebook wants it.
     """
-    return _Drawing(ugraph, links).whole(standalone=standalone)
+    return _Drawing(ugraph, NO_LINKS).whole(standalone=standalone)
 
 
 def kernel_graph_svg(ugraph: UGraph, *, links: Links = NO_LINKS) -> Markup:

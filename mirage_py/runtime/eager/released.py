@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 
 
-def with_values_released(source: str, function: str = "run") -> str:
-    """A module's source in which ``function`` deletes what it has bound as soon as nothing reads it
+def with_values_released(source: str) -> str:
+    """A module's source in which ``run`` deletes what it has bound as soon as nothing reads it
     any more; its arguments and what it returns are left alone.
     """
     tree = ast.parse(source)
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
+        if isinstance(node, ast.FunctionDef) and node.name == "run":
             node.body = _released(node.body)
     return ast.unparse(ast.fix_missing_locations(tree))
 

@@ -10,7 +10,7 @@ threads are combined after the loop.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mirage_py.errors import ValidationError
@@ -28,15 +28,8 @@ def with_threads(block: BlockGraph) -> BlockGraph:
     return replace(block, threads=thread_graphs(block))
 
 
-def thread_graphs(
-    block: BlockGraph, *, parts: Container[int] | None = None, one_shape: bool = False
-) -> tuple[tuple[int, ...], ...]:
-    """The maximal groups of two nodes or more, each ascending, in order of their first node.
-
-    Of the reductions only those in ``parts`` go into a group with their accumulator; None takes all
-    that may. With ``one_shape`` the elementwise values of a group have equal dimensions, so that
-    one loop over a thread's elements makes them.
-    """
+def thread_graphs(block: BlockGraph) -> tuple[tuple[int, ...], ...]:
+    """The maximal groups of two nodes or more, each ascending, in order of their first node."""
     users = reads_of(block.nodes)
     result_of: dict[int, int] = {}
     for section in block.sections:
@@ -47,10 +40,7 @@ def thread_graphs(
             results = list(dict.fromkeys(result_of.get(u, -1) for u in users[n]))
             joins = len(results) == 1 and results[0] in section.nodes
             if kind == REDUCE:
-                wanted = parts is None or n in parts
-                joins = joins and wanted and _is_part(block, n, users)
-            elif kind == ELEMENTWISE:
-                joins = joins and not (one_shape and _changes_shape(block, n, users[n]))
+                joins = joins and _is_part(block, n, users)
             result_of[n] = results[0] if joins and kind != STATE else n
     groups: dict[int, list[int]] = {}
     for n in sorted(result_of):
@@ -81,16 +71,6 @@ def _is_part(block: BlockGraph, number: int, users: Sequence[tuple[int, ...]]) -
         block.section_of[u] == home for u in users[reader]
     )
     return takes and block.section_of[reader] == home and not is_whole
-
-
-def _changes_shape(block: BlockGraph, number: int, readers: Sequence[int]) -> bool:
-    """Whether an elementwise reader of the value has other dimensions."""
-    nodes = block.nodes
-    return any(
-        nodes[r].dims != nodes[number].dims
-        for r in readers
-        if operator(nodes[r].op).kind == ELEMENTWISE
-    )
 
 
 def check_threads(block: BlockGraph) -> None:

@@ -32,39 +32,6 @@ def test_groups(name, expected):
     assert thread_graphs(block) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("softmax", ((3, 4, 5), (8, 9, 10))),
-        ("row_maximum", ((1, 2),)),
-        ("rms_norm_matmul", ((6, 7), (10, 12, 13, 14))),
-    ],
-)
-def test_without_parts_a_reduction_ends_a_group(name, expected):
-    block = samples.ugraph(name).kernels[0]
-    assert thread_graphs(block, parts=()) == expected
-
-
-def test_only_chosen_reductions_are_left_in_parts():
-    block = samples.ugraph("softmax").kernels[0]
-    assert thread_graphs(block, parts=(5,)) == thread_graphs(block)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        # The last step divides a row by one number.
-        ("rms_norm_matmul", ((6, 7, 8), (10, 12, 13))),
-        ("rotary", ((2, 4, 6, 8), (10, 11))),
-    ],
-)
-def test_groups_of_one_shape(name, expected):
-    block = samples.ugraph(name).kernels[0]
-    groups = thread_graphs(block, one_shape=True)
-    assert groups == expected
-    check_threads(replace(block, threads=groups))
-
-
 CHAIN = "%3 = neg %2\n    %4 = silu %3\n    %5 = accum_max %4\n  }\n  %6 = neg %5"
 CHAIN_EDITS = [("%3 = accum_max %2\n  }", CHAIN), ("store Y[b] = %3", "store Y[b] = %6")]
 
@@ -91,8 +58,6 @@ def test_groups_keep_their_own_rule(graph):
     for block in graph.kernels:
         assert isinstance(block, BlockGraph)
         check_threads(with_threads(block))
-        for groups in (thread_graphs(block, parts=()), thread_graphs(block, one_shape=True)):
-            check_threads(replace(block, threads=groups))
 
 
 @given(graphs.one_kernel_graphs())
