@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from graph_regions import with_replacement
 
 from mirage_py.errors import InputError
 from mirage_py.networks.ir.builder import GraphBuilder
 from mirage_py.networks.ir.graph import Graph, Value
-from mirage_py.networks.ir.regions import Region, with_replacement
+from mirage_py.networks.ir.regions import Region
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from graph_regions import with_replacement
 
 from mirage_py.networks.ir.builder import GraphBuilder, graph_of
 from mirage_py.networks.ir.evaluation import over_field, random_inputs
 from mirage_py.networks.ir.graph import Graph
 from mirage_py.networks.ir.lowering import program_of
-from mirage_py.networks.ir.regions import Region, with_replacement
+from mirage_py.networks.ir.regions import Region
 from mirage_py.networks.operators import TensorType
 from mirage_py.search.partial.boxes import WrongBoxes, wrong_boxes
 from mirage_py.search.partial.cuts import reshaped_cuts
