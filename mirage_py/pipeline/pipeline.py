@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mirage_py.arguments import check_type, path_of
 from mirage_py.collector import rarely_collecting
@@ -32,8 +31,8 @@ from mirage_py.pipeline.partition.optimize_parts import (
     optimize_parts,
 )
 from mirage_py.pipeline.partition.partition import Partition, partition
-from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings
+from mirage_py.pipeline.searching import Searching
 from mirage_py.pipeline.selection.acceptable import about_rows, require_float32
 from mirage_py.pipeline.selection.backends import (
     limits_for,
@@ -58,15 +57,11 @@ from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.numerical_check.check_pool import keep_check_workers
 from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
-from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
+from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import Terms, best_families
-from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
-from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.space.short_rows import has_short_rows
-from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
@@ -87,9 +82,6 @@ from mirage_py.ugraph.rewrite.merged_dims import (
 from mirage_py.ugraph.rewrite.nan_guards import without_nan_guards
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
-if TYPE_CHECKING:
-    pass
-
 # Is given plans in the order in which they are tried, their target, and what was asked.
 OnRanked = Callable[[Sequence[Instance], Target, Request], None]
 
@@ -97,8 +89,6 @@ _DEFAULT_TARGET = "h200"
 _TRIALS = 4
 # Seconds of a part in which something may be found.
 _LEAST_PART_S, _FEW_PARTS = 0.75, 8
-# Seconds that a search takes before it is spread over processes, which start in about as long.
-_ALONE_S = 3.0
 # So many times slower than the baseline that no error of the model makes up for it.
 _NO_MATCH = 1.5
 
@@ -327,72 +317,21 @@ def _rank_plans(
 
     told = Told(request.progress, time_budget.end)
     told("searching")
-    searched_by = time_budget.searched_by()
-    pool = SearchPool(executor, executor.places - executor.is_here, patience_s=_ALONE_S)
-
-    def searched(
-        what: Program, kept_in: Path | None = None, max_kernels: int = limits.max_kernels
-    ) -> SearchResult:
-        return search(
-            what,
-            seed=request.seed,
-            limits=replace(limits, max_kernels=max_kernels),
-            deadline=searched_by,
-            in_vain_by=time_budget.in_vain_by(),
-            should_stop=request.should_stop,
-            journal=kept_in,
-            runner=pool,
-        )
-
-    ranked_by = time_budget.ranked_by()
-
-    def is_past(deadline: float | None) -> bool:
-        return request.should_stop() or (deadline is not None and time.monotonic() >= deadline)
-
-    def late() -> bool:
-        return is_past(ranked_by)
-
-    def over() -> bool:
-        return is_past(time_budget.ranked_at_last(ranked_by))
-
     ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
-    # What overflows or loses digits where the program does not is left out.
-    screen = SafetyScreen(late, over)
-    types = TypeScreen()
-    terms = Terms(screen.passes, late, over, types.doubt)
-
-    def rewritten() -> list[UGraph]:
-        parts = SafetyScreen(late, over)
-        return with_rewrites(
-            normal,
-            lambda p: parts.stable(searched(p).families),
-            lambda p: parts.stable(searched(p, max_kernels=1).families),
-            lambda families: best_families(families, ranker, Terms(parts.passes, late, over)),
-            parts.passes,
-            target,
-        )
-
-    # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces first.
-    is_long = chained_products(normal) > TWO_KERNELS_HOLD
-    others = rewritten() if is_long else []
-    found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
-    traced(lambda: stages.families_stage(normal, found))
-    # A search that ended late leaves this as much time as any.
-    ranked_by = time_budget.ranked_by()
-    stable = screen.stable(found.families)
-    others = others if is_long else rewritten()
-
+    searching = Searching(normal, request, limits, time_budget, executor, ranker)
+    found, stable, others = searching.families(traced)
     families = list({u.digest: u for u in (*stable, *others)}.values())
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
-    ranked_by = time_budget.ranked_by()
+    types = TypeScreen()
+    terms = searching.terms(types)
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()
     ranked = with_doubts(ranked, types, verified_by)
-    safe = screen.found()
+    safe = searching.screen.found()
     traced(lambda: stages.safe_stage(safe, others))
     traced(lambda: stages.plans_stage(ranked))
 

@@ -148,83 +148,108 @@ def _section_load(
     work: SectionWork, late_sums: int, options: LaunchConfig, target: Target
 ) -> SectionLoad:
     warps = options.num_warps
-    group_flops = plain_flops = multiply_adds = 0.0
-    operand_bytes = split_ops = saved = 0.0
-    turn = -1 if options.reversed_axes else 1
-    plain, sides = [], []
-    for dot in work.dots:
-        rows, columns = dot.sides[::turn]
-        inner = dot.multiplications // (rows * columns)
-        if dot.codes_bytes:
-            # Each is read once, by the warp that multiplies it with all of the other operand.
-            coded, other = dot.sides[dot.codes_side], dot.sides[1 - dot.codes_side]
-            across = min(max(1, warps // dot.codes_shares), max(1, coded // MMA_ROWS))
-            operand_bytes += dot.codes_bytes + across * dot.dtype.bytes * inner * other
-            plain_flops += 2.0 * max(rows, MMA_ROWS) * max(columns, MMA_COLUMNS) * inner
-            if options.excess_codes:
-                plain_flops += 2.0 * MMA_ROWS * max(other, MMA_COLUMNS) * inner
-                saved += _EXCESS_SAVES * coded * inner
-            continue
-        if is_split(dot, options):
-            split_ops += _ADDED_OPS * rows * columns
-        if is_warp_group_dot(dot, options, target):
-            flops = 2.0 * _duration(dot, options) * dot.multiplications
-            # The columns are read again for every 64 rows.
-            groups = -(-rows // WARP_GROUP_ROWS)
-            read: float = inner * groups * (WARP_GROUP_ROWS + columns)
-            if is_rounded(dot, options):
-                # Warp groups side by side each split the same rows, and take twice as long.
-                beside = warp_groups_across(rows, warps)
-                flops *= beside
-                split_ops += _SPLIT_OPS * inner * (beside * rows + columns)
-                # Columns, or their parts, are written first; of parts three matmuls read.
-                again, parts = (_SPLIT_READS, 2) if is_split(dot, options) else (1.0, 1)
-                read = again * read + parts * inner * columns
-                if dot.across[::turn][1]:
-                    turned = _FEW_TURNED_BYTES if columns <= _FEW_COLUMNS else _TURNED_BYTES
-                    operand_bytes += parts * turned * inner * columns
-            group_flops += flops
-            operand_bytes += dot.dtype.bytes * read
-        else:
-            plain.append((dot, inner, dot.operands[::turn]))
-            sides.append((rows, columns))
-    repeats = 1
-    # An operand of several matmuls is read once.
-    fragments: dict[tuple[int, bool], float] = {}
-    for (dot, inner, operands), (rows, columns), shares in zip(
-        plain, sides, joined_warps(sides, warps), strict=True
-    ):
-        tile = warp_tile(rows, columns, shares)
-        if is_on_tensor_cores(dot, options):
-            done = tile[0] * tile[1] * inner * max(QUARTERS, warps)
-            plain_flops += 2.0 * _duration(dot, options) * done
-        else:
-            multiply_adds += dot.multiplications
-        for side, extent in enumerate(tile):
-            fragments[operands[side], side == 0] = dot.dtype.bytes * inner * extent
-            if is_rounded(dot, options) or is_split(dot, options):
-                split_ops += _SPLIT_OPS * warps * inner * extent
-        repeats = max(repeats, shares[1])
-    operand_bytes += warps * sum(fragments.values())
+    matmuls = _Matmuls(work.dots, options, target)
     # Warps that share out the inner positions of codes wait for no other.
     alone = sum(bool(d.codes_bytes) and warps <= d.codes_shares for d in work.dots)
     # Warps along the columns each compute the same rows.
-    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1) + split_ops - saved
+    computed = _COMPUTED_OPS * work.computed * (matmuls.repeats - 1)
     return SectionLoad(
         iterations=work.iterations,
-        group_flops=group_flops,
-        plain_flops=plain_flops,
-        multiply_adds=multiply_adds,
-        operand_bytes=operand_bytes,
-        vector_ops=vector_ops,
+        group_flops=matmuls.group_flops,
+        plain_flops=matmuls.plain_flops,
+        multiply_adds=matmuls.multiply_adds,
+        operand_bytes=matmuls.operand_bytes,
+        vector_ops=work.vector_ops + computed + matmuls.split_ops - matmuls.saved,
         reduced=work.reduced,
         barriers=work.barriers - alone,
         sums=len(work.sums) - late_sums,
         late_sums=late_sums,
         cache_bytes=work.cache_bytes,
         # Rows of mma.sync that lie side by side in memory are no asynchronous copy either.
-        stalls=bool(plain and turn < 0) or not all(is_pipelined(b, warps) for b in work.loads),
+        stalls=bool(matmuls.has_plain and options.reversed_axes)
+        or not all(is_pipelined(b, warps) for b in work.loads),
     )
+
+
+class _Matmuls:
+    """What the matmuls of a section ask of one block: of tensor cores by warp groups and by warps,
+    of CUDA cores, and of shared memory; ``repeats`` warps compute the same rows.
+    """
+
+    def __init__(self, dots: Sequence[Dot], options: LaunchConfig, target: Target) -> None:
+        self._options = options
+        self._turn = -1 if options.reversed_axes else 1
+        self.group_flops = self.plain_flops = self.multiply_adds = 0.0
+        self.operand_bytes = self.split_ops = self.saved = 0.0
+        self.repeats = 1
+        plain = []
+        for dot in dots:
+            rows, columns = dot.sides[:: self._turn]
+            if dot.codes_bytes:
+                self._add_codes(dot, rows, columns)
+                continue
+            if is_split(dot, options):
+                self.split_ops += _ADDED_OPS * rows * columns
+            if is_warp_group_dot(dot, options, target):
+                self._add_of_warp_groups(dot, rows, columns)
+            else:
+                plain.append((dot, (rows, columns)))
+        self.has_plain = bool(plain)
+        self._add_plain(plain)
+
+    def _add_codes(self, dot: Dot, rows: int, columns: int) -> None:
+        """Each is read once, by the warp that multiplies it with all of the other operand."""
+        inner = dot.multiplications // (rows * columns)
+        coded, other = dot.sides[dot.codes_side], dot.sides[1 - dot.codes_side]
+        shares = self._options.num_warps // dot.codes_shares
+        across = min(max(1, shares), max(1, coded // MMA_ROWS))
+        self.operand_bytes += dot.codes_bytes + across * dot.dtype.bytes * inner * other
+        self.plain_flops += 2.0 * max(rows, MMA_ROWS) * max(columns, MMA_COLUMNS) * inner
+        if self._options.excess_codes:
+            self.plain_flops += 2.0 * MMA_ROWS * max(other, MMA_COLUMNS) * inner
+            self.saved += _EXCESS_SAVES * coded * inner
+
+    def _add_of_warp_groups(self, dot: Dot, rows: int, columns: int) -> None:
+        options, inner = self._options, dot.multiplications // (rows * columns)
+        flops = 2.0 * _duration(dot, options) * dot.multiplications
+        # The columns are read again for every 64 rows.
+        groups = -(-rows // WARP_GROUP_ROWS)
+        read: float = inner * groups * (WARP_GROUP_ROWS + columns)
+        if is_rounded(dot, options):
+            # Warp groups side by side each split the same rows, and take twice as long.
+            beside = warp_groups_across(rows, options.num_warps)
+            flops *= beside
+            self.split_ops += _SPLIT_OPS * inner * (beside * rows + columns)
+            # Columns, or their parts, are written first; of parts three matmuls read.
+            again, parts = (_SPLIT_READS, 2) if is_split(dot, options) else (1.0, 1)
+            read = again * read + parts * inner * columns
+            if dot.across[:: self._turn][1]:
+                turned = _FEW_TURNED_BYTES if columns <= _FEW_COLUMNS else _TURNED_BYTES
+                self.operand_bytes += parts * turned * inner * columns
+        self.group_flops += flops
+        self.operand_bytes += dot.dtype.bytes * read
+
+    def _add_plain(self, dots: Sequence[tuple[Dot, tuple[int, int]]]) -> None:
+        """By single warps, on tensor cores or not."""
+        options, warps = self._options, self._options.num_warps
+        # An operand of several matmuls is read once.
+        fragments: dict[tuple[int, bool], float] = {}
+        joined = joined_warps([sides for _, sides in dots], warps)
+        for (dot, (rows, columns)), shares in zip(dots, joined, strict=True):
+            inner = dot.multiplications // (rows * columns)
+            tile = warp_tile(rows, columns, shares)
+            if is_on_tensor_cores(dot, options):
+                done = tile[0] * tile[1] * inner * max(QUARTERS, warps)
+                self.plain_flops += 2.0 * _duration(dot, options) * done
+            else:
+                self.multiply_adds += dot.multiplications
+            operands = dot.operands[:: self._turn]
+            for side, extent in enumerate(tile):
+                fragments[operands[side], side == 0] = dot.dtype.bytes * inner * extent
+                if is_rounded(dot, options) or is_split(dot, options):
+                    self.split_ops += _SPLIT_OPS * warps * inner * extent
+            self.repeats = max(self.repeats, shares[1])
+        self.operand_bytes += warps * sum(fragments.values())
 
 
 def _duration(dot: Dot, options: LaunchConfig) -> float:

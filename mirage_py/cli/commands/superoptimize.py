@@ -25,7 +25,9 @@ from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
 from mirage_py.errors import MirageError
 
 if TYPE_CHECKING:
+    from mirage_py.pipeline.selection.request import Request
     from mirage_py.result import Result
+    from mirage_py.ugraph.ir.program import Program
 
 NO_IMPROVEMENT = 3
 NOTHING_RAN = 6
@@ -147,16 +149,12 @@ def superoptimize(
         folder = output or Path(f"{source.program.name}.mirage")
         check_output(folder)
         # After the input was found right: this import takes longer than reading it.
-        from mirage_py.cache.cached_results import cached_result, keep
         from mirage_py.cli.input.search_limits import read_limits
-        from mirage_py.pipeline import pipeline
-        from mirage_py.pipeline.cached_pipeline import question_of
-        from mirage_py.pipeline.farmed import measured_there, optimise_there
+        from mirage_py.pipeline.selection.request import Request
         from mirage_py.pipeline.trace.trace import Trace
-        from mirage_py.settings import Settings
 
         bounds = read_limits(limits)
-        request = pipeline.Request(
+        request = Request(
             target.lower(),
             backend,
             effort,
@@ -171,21 +169,7 @@ def superoptimize(
             trace=Trace(trace_stages),
             scheduler=scheduler,
         )
-        with_cache = not (no_cache or Settings.from_env().no_cache)
-        there = measured_there(source.program, request)
-        question = there or question_of(source.program, request)
-        # A known result has no stages to look at.
-        result = cached_result(question) if with_cache and trace_stages is None else None
-        if result is not None:
-            result = _under_name(result, source.program.name)
-        if result is None and there is not None:
-            result = optimise_there(there, request, cache=with_cache)
-        elif result is None:
-            with stop_on_interrupt() as should_stop:
-                request = replace(request, should_stop=should_stop)
-                result = pipeline.run(source.program, request)
-            if with_cache and not result.interrupted and not _nothing_ran(result):
-                keep(question, result)
+        result = _result_of(source.program, request, no_cache=no_cache)
         progress("saving")
         asked = {"command": command, "source": {"spec": spec, "text": source.text}}
         result = replace(result, record={**result.record, **asked})
@@ -199,6 +183,30 @@ def superoptimize(
         screen.message(f"no kernel was found yet: {folder} stays as it was")
     _report(screen, result, json=json)
     return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
+
+
+def _result_of(program: Program, request: Request, *, no_cache: bool) -> Result:
+    """A cached result, one of a farm's GPU, or one of a search here."""
+    from mirage_py.cache.cached_results import cached_result, keep
+    from mirage_py.pipeline import pipeline
+    from mirage_py.pipeline.cached_pipeline import question_of
+    from mirage_py.pipeline.farmed import measured_there, optimise_there
+    from mirage_py.settings import Settings
+
+    with_cache = not (no_cache or Settings.from_env().no_cache)
+    there = measured_there(program, request)
+    question = there or question_of(program, request)
+    # A known result has no stages to look at.
+    known = cached_result(question) if with_cache and request.trace.folder is None else None
+    if known is not None:
+        return _under_name(known, program.name)
+    if there is not None:
+        return optimise_there(there, request, cache=with_cache)
+    with stop_on_interrupt() as should_stop:
+        result = pipeline.run(program, replace(request, should_stop=should_stop))
+    if with_cache and not result.interrupted and not _nothing_ran(result):
+        keep(question, result)
+    return result
 
 
 def _command(

@@ -265,73 +265,17 @@ def trace_call(
             why="what it returns is a coroutine or a generator",
             repair="decorate the function of tensors that it calls",
         )
-    with_paths, structure = pytree.tree_flatten_with_path(dict(arguments))
-    leaves = [leaf for _, leaf in with_paths]
-    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    names = ["_".join(str(key).strip("[].'") for key in path) for path, _ in with_paths]
-    for n in places:
-        check_input(leaves[n], names[n], where)
-
-    # A tensor may also come with an argument that holds it, such as a module.
-    objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
-    state = State.of([("", fn), *objects], copies=True)
-    if not places and not state.tensors:
-        raise _no_tensor(dict(objects), where)
-    changed: list[str | None] = []
-
-    def call(*tensors: torch.Tensor) -> Any:
-        values = list(leaves)
-        for n, tensor in zip(places, tensors, strict=True):
-            values[n] = tensor
-        given = pytree.tree_unflatten(values, structure)
-        # Lists and dicts are the trace's own here: what is put into them the caller would miss.
-        # What is written to tensors the graph says.
-        before = replace(State.of(list(given.items())), tensors=())
-        result = signature.call(given)
-        changed.append(before.changed())
-        return result
-
-    try:
-        captured = capture(
-            call,
-            # One object per argument: torch would take a tensor that is passed twice for one input.
-            [leaves[n].detach() for n in places],
-            held=[tensor for _, tensor, _, _ in state.tensors],
-            keep=_stays_whole,
-            where=where,
-        )
-    finally:
-        changed.insert(0, state.changed())
-        state.restore()
-    what = next((name for name in changed if name is not None), None)
-    if what is not None:
-        raise changes_state(what, where)
-    check_results(captured, state, where)
+    given = _Given.of(fn, arguments, where)
+    leaves, places, state = given.leaves, given.places, given.state
+    captured = _captured(signature, given, where)
     builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
     lowering = Lowering(builder, where)
-    arrays: dict[torch.fx.Node, Any] = {}
+    origins, arrays = _held(lowering, captured, given)
+    has_literals = bool(arrays) or any(is_table(n, captured.constants[n]) for n in origins)
     wanted = {
-        node: (names[n], leaves[n]) for node, n in zip(captured.arguments, places, strict=True)
+        n: (given.names[k], leaves[k]) for n, k in zip(captured.arguments, places, strict=True)
     }
-    places_of = [("", fn), *objects]
-    has_literals = False
-    origins: dict[torch.fx.Node, Origin] = {}
-    for node, held in captured.constants.items():
-        if not node.users and node not in captured.written:
-            continue
-        origin = find_origin(places_of, held) or _table(node, held, leaves[places[0]].device)
-        if origin is not None:
-            has_literals |= is_table(node, held)
-            origins[node] = origin
-            check_input(origin.fetch(), origin.name, where)
-            wanted[node] = (origin.name, origin.fetch())
-        elif node in captured.written:
-            raise changes_state("a tensor that cannot be found again", where)
-        else:
-            arrays[node] = literal(lowering, node, held)
-            lowering.literals[node] = held
-            note_literal(lowering, node, held)
-            has_literals = True
+    wanted |= {node: (origin.name, origin.fetch()) for node, origin in origins.items()}
     inputs = declare_inputs(lowering, wanted, arrays)
     at: dict[torch.fx.Node, Place] = dict(zip(captured.arguments, places, strict=True))
     at.update(origins)
@@ -365,9 +309,103 @@ def trace_call(
         state.guard(with_numbers=has_literals, written=own),
         layouts,
         writes.writes(numbers),
-        tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
+        tuple((_origin_of(b, given.holders, where), times) for b, times in captured.counted),
         TracedGraph(captured.graph, read, list(numbers), captured.constants),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The arguments of a call as ``leaves`` with their ``names``; those at ``places`` are tensors.
+
+    A tensor may also come with what holds it, such as a module: the function itself, or one of the
+    other arguments. ``state`` is that of all ``holders``.
+    """
+
+    leaves: list[Any]
+    structure: pytree.TreeSpec
+    places: list[int]
+    names: list[str]
+    holders: list[tuple[str, Any]]
+    state: State
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> _Given:
+        """Raises UnsupportedError where there is no tensor, or one that no kernel takes."""
+        with_paths, structure = pytree.tree_flatten_with_path(dict(arguments))
+        leaves = [leaf for _, leaf in with_paths]
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        names = ["_".join(str(key).strip("[].'") for key in path) for path, _ in with_paths]
+        for n in places:
+            check_input(leaves[n], names[n], where)
+        objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
+        holders = [("", fn), *objects]
+        state = State.of(holders, copies=True)
+        if not places and not state.tensors:
+            raise _no_tensor(dict(objects), where)
+        return cls(leaves, structure, places, names, holders, state)
+
+
+def _captured(signature: Signature, given: _Given, where: str) -> Capture:
+    """The graph of a call. Raises UnsupportedError where the call changes what outlives it."""
+    changed: list[str | None] = []
+
+    def call(*tensors: torch.Tensor) -> Any:
+        values = list(given.leaves)
+        for n, tensor in zip(given.places, tensors, strict=True):
+            values[n] = tensor
+        arguments = pytree.tree_unflatten(values, given.structure)
+        # Lists and dicts are the trace's own here: what is put into them the caller would miss.
+        # What is written to tensors the graph says.
+        before = replace(State.of(list(arguments.items())), tensors=())
+        result = signature.call(arguments)
+        changed.append(before.changed())
+        return result
+
+    state = given.state
+    try:
+        captured = capture(
+            call,
+            # One object per argument: torch would take a tensor that is passed twice for one input.
+            [given.leaves[n].detach() for n in given.places],
+            held=[tensor for _, tensor, _, _ in state.tensors],
+            keep=_stays_whole,
+            where=where,
+        )
+    finally:
+        changed.insert(0, state.changed())
+        state.restore()
+    what = next((name for name in changed if name is not None), None)
+    if what is not None:
+        raise changes_state(what, where)
+    check_results(captured, state, where)
+    return captured
+
+
+def _held(
+    lowering: Lowering, captured: Capture, given: _Given
+) -> tuple[dict[torch.fx.Node, Origin], dict[torch.fx.Node, Any]]:
+    """Where the tensors come from that the graph holds; and the numbers of those that the function
+    wrote down.
+    """
+    where = lowering.where
+    origins: dict[torch.fx.Node, Origin] = {}
+    arrays: dict[torch.fx.Node, Any] = {}
+    for node, held in captured.constants.items():
+        if not node.users and node not in captured.written:
+            continue
+        origin = find_origin(given.holders, held)
+        origin = origin or _table(node, held, given.leaves[given.places[0]].device)
+        if origin is not None:
+            origins[node] = origin
+            check_input(origin.fetch(), origin.name, where)
+        elif node in captured.written:
+            raise changes_state("a tensor that cannot be found again", where)
+        else:
+            arrays[node] = literal(lowering, node, held)
+            lowering.literals[node] = held
+            note_literal(lowering, node, held)
+    return origins, arrays
 
 
 def _no_tensor(given: Mapping[str, Any], where: str) -> UnsupportedError:

@@ -43,6 +43,7 @@ from mirage_py.verify.samples.sampled_test import sampled_test
 
 if TYPE_CHECKING:
     from mirage_py.runtime.cpu.cpu_run import CpuCheck
+    from mirage_py.runtime.tune.measured import TuneReport
 
 _SAMPLES = 3
 # Of each input set's reference in float64, for efforts with more than the usual few seconds.
@@ -172,35 +173,11 @@ class Ranking:
         of it, and those that are given; a given ``eager`` is the user's own function.
         """
         from mirage_py.runtime.tune import measurements
-        from mirage_py.runtime.tune.baselines import compiling
         from mirage_py.runtime.tune.measured import float_source
-        from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
 
-        effort = self.request.effort
-        against = compiling(self.program, self.request.baselines, effort)
-        # Where the budget ends early, the likely ones were tried.
-        first = self._of_verified(
-            self.tried or in_order_of_trial(self.ranked, self.target, self.request)
-        )
         climbing = _HillClimbing(self.target, self.request.rows)
         found = _Found(self, climbing)
-        report = tune(
-            self.program,
-            [i.plan for i in first],
-            against,
-            target=self.target,
-            neighbours=climbing,
-            climbing_rounds=CLIMBING_ROUNDS.get(effort, 0),
-            seed=self.request.seed,
-            max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
-            vouch=found.evidence,
-            budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
-            progress=self.request.progress,
-            should_stop=self.request.should_stop,
-            counts_host=self.request.counts_host,
-            baselines_serve=not self.request.rows,
-            scheduler=self.request.scheduler,
-        )
+        report = self._tuned(climbing, found, deadline)
         measurements.note(self.program, self.target.name, report.measured)
         if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
             return self.modelled(deadline)
@@ -240,6 +217,33 @@ class Ranking:
             original=report.original,
             why_not=report.why_not or result.why_not,
             link=self._link(candidates, found) if self.request.streaming else None,
+        )
+
+    def _tuned(self, climbing: _HillClimbing, found: _Found, deadline: float | None) -> TuneReport:
+        from mirage_py.runtime.tune.baselines import compiling
+        from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
+
+        request, effort = self.request, self.request.effort
+        # Where the budget ends early, the likely ones were tried.
+        first = self._of_verified(
+            self.tried or in_order_of_trial(self.ranked, self.target, request)
+        )
+        return tune(
+            self.program,
+            [i.plan for i in first],
+            compiling(self.program, request.baselines, effort),
+            target=self.target,
+            neighbours=climbing,
+            climbing_rounds=CLIMBING_ROUNDS.get(effort, 0),
+            seed=request.seed,
+            max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
+            vouch=found.evidence,
+            budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+            progress=request.progress,
+            should_stop=request.should_stop,
+            counts_host=request.counts_host,
+            baselines_serve=not request.rows,
+            scheduler=request.scheduler,
         )
 
     def _link(self, candidates: Sequence[Candidate], found: _Found) -> Plan | None:

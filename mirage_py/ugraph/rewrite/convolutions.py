@@ -118,37 +118,12 @@ def _convolution(
 ) -> Convolution | None:
     """The convolution at a node, its right operand and result being read at these indices."""
     left = program.nodes[found.left].access.index
-    masks = found.masks
     shape = _shape_of(program, found.left)
-    node = program.nodes[position]
-    in_left = dict.fromkeys(d for e in left for d in e.dims())
-    in_right = dict.fromkeys(d for e in right for d in e.dims())
-    kept = {d: None for d in in_left if d in node.dims and d not in in_right}
-    both = {d: None for d in in_left if d in node.dims and d in in_right}
-    summed = {d: None for d in node.reduced if d in in_left and d in in_right}
-    only_right = [d for d in in_right if d in node.dims and d not in in_left]
-    if len(both) > 1 or len(only_right) > 1 or len(summed) < len(node.reduced):
+    roles = _roles(program.nodes[position], left, right)
+    if roles is None:
         return None
-    parts: dict[str, str] = dict.fromkeys(both, "g") | dict.fromkeys(only_right, "o")
-    sliding: list[tuple[int, str | None, str | None]] = []
-    channel = next((n for n, e in enumerate(left) if _is_channel(e, both, summed)), None)
-    for n, expr in enumerate(left):
-        dims = expr.dims()
-        places = [d for d in dims if d in kept]
-        inside = [d for d in dims if d in summed]
-        if n == channel:
-            parts |= dict.fromkeys(inside, "c")
-        elif not dims:
-            continue
-        elif expr.is_dim and places and "n" not in parts.values() and not sliding:
-            parts[places[0]] = "n"
-        elif len(places) <= 1 and len(inside) <= 1 and len(dims) == len(places) + len(inside):
-            sliding.append((n, next(iter(places), None), next(iter(inside), None)))
-        else:
-            return None
-    if not 1 <= len(sliding) <= _MAX_RANK:
-        return None
-    rest = list(masks)
+    parts, sliding = dict(roles.parts), roles.sliding
+    rest = list(found.masks)
     kinds: list[dict[bool, _Steps]] = []
     counts: list[int] = []
     for number, (n, place, inside_of) in enumerate(sliding):
@@ -178,13 +153,54 @@ def _convolution(
         return None
     return Convolution(
         (tuple(letters[:first]), tuple(letters[first:second]), tuple(letters[second:])),
-        program.sizes[next(iter(both))] if both else 1,
+        extents_of.get("g", 1),
         tuple(counts),
         tuple(s.stride for s in steps),
         tuple(s.padding for s in steps),
         tuple(s.dilation for s in steps),
         kind,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Dimensions with their ``parts``: a group, an output or input channel, an image. Along
+    ``sliding`` axes of the image, each with its dimensions of places and of the window, a window
+    slides.
+    """
+
+    parts: Mapping[str, str]
+    sliding: Sequence[tuple[int, str | None, str | None]]
+
+
+def _roles(node: Node, left: Sequence[IndexExpr], right: Sequence[IndexExpr]) -> _Roles | None:
+    """What the dimensions of a sum of products are in a convolution; None where they are none."""
+    in_left = dict.fromkeys(d for e in left for d in e.dims())
+    in_right = dict.fromkeys(d for e in right for d in e.dims())
+    kept = {d: None for d in in_left if d in node.dims and d not in in_right}
+    both = {d: None for d in in_left if d in node.dims and d in in_right}
+    summed = {d: None for d in node.reduced if d in in_left and d in in_right}
+    only_right = [d for d in in_right if d in node.dims and d not in in_left]
+    if len(both) > 1 or len(only_right) > 1 or len(summed) < len(node.reduced):
+        return None
+    parts: dict[str, str] = dict.fromkeys(both, "g") | dict.fromkeys(only_right, "o")
+    sliding: list[tuple[int, str | None, str | None]] = []
+    channel = next((n for n, e in enumerate(left) if _is_channel(e, both, summed)), None)
+    for n, expr in enumerate(left):
+        dims = expr.dims()
+        places = [d for d in dims if d in kept]
+        inside = [d for d in dims if d in summed]
+        if n == channel:
+            parts |= dict.fromkeys(inside, "c")
+        elif not dims:
+            continue
+        elif expr.is_dim and places and "n" not in parts.values() and not sliding:
+            parts[places[0]] = "n"
+        elif len(places) <= 1 and len(inside) <= 1 and len(dims) == len(places) + len(inside):
+            sliding.append((n, next(iter(places), None), next(iter(inside), None)))
+        else:
+            return None
+    return _Roles(parts, sliding) if 1 <= len(sliding) <= _MAX_RANK else None
 
 
 def _shape_of(program: Program, operand: int) -> Sequence[int]:

@@ -22,7 +22,7 @@ PLAN = two_kernel_plan()
 # No stage may run: each of their entrances raises.
 SECOND = """
 import sys
-from mirage_py.pipeline import cached_pipeline, pipeline
+from mirage_py.pipeline import cached_pipeline, pipeline, searching
 from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.timing import timing
 from mirage_py.runtime.tune import tuner
@@ -32,7 +32,7 @@ def never(*arguments, **options):
     raise AssertionError("this was done before")
 
 for module, name in (
-    (pipeline, "run"), (pipeline, "rank_plans"), (pipeline, "search"), (tuner, "tune"),
+    (pipeline, "run"), (pipeline, "rank_plans"), (searching, "search"), (tuner, "tune"),
     (compile_pool, "CompilePool"), (timing, "time_interleaved"),
 ):
     assert callable(getattr(module, name))

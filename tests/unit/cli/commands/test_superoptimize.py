@@ -14,7 +14,7 @@ from document_schema import SCHEMA_1, faults
 import mirage_py
 from mirage_py.cli.shell.run import run
 from mirage_py.errors import CompileError
-from mirage_py.pipeline import pipeline
+from mirage_py.pipeline import pipeline, searching
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Candidate, Timing
 from mirage_py.ugraph.text.json_form import load_text
@@ -229,8 +229,8 @@ def test_the_second_run_searches_nothing(cli, softmax_spec, tmp_path, monkeypatc
     def never(*_, **__):
         raise AssertionError("this was done before")
 
-    for name in ("run", "rank_plans", "search"):
-        monkeypatch.setattr(pipeline, name, never)
+    for module, name in ((pipeline, "run"), (pipeline, "rank_plans"), (searching, "search")):
+        monkeypatch.setattr(module, name, never)
     again = cli(*arguments, "-o", tmp_path / "again").document
     assert faults(again) == []
     assert (first["cached"], again["cached"]) == (False, True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.search import programs
 
-from mirage_py.pipeline import pipeline
+from mirage_py.pipeline import pipeline, searching
 from mirage_py.pipeline.pipeline import Request, rank_plans
 from mirage_py.pipeline.selection.selection import Ranking
 from mirage_py.pipeline.selection.time_budget import USUAL_S
@@ -43,7 +43,8 @@ class _Clock:
 
     def marks(self, name: str) -> list[float]:
         """When each call of a stage of the pipeline ended, from the start on."""
-        real: Callable[..., Any] = getattr(pipeline, name)
+        owner = searching if name == "search" else pipeline
+        real: Callable[..., Any] = getattr(owner, name)
         ends: list[float] = []
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -51,7 +52,7 @@ class _Clock:
             ends.append(self.now - 1000.0)
             return found
 
-        self._patch.setattr(pipeline, name, called)
+        self._patch.setattr(owner, name, called)
         return ends
 
 

@@ -18,7 +18,7 @@ from unit.search import programs
 from benchmarks.farm.farm import Farm, Job, Outcome, farm_gpus
 from mirage_py.cache.cached_results import cached_result, keep
 from mirage_py.errors import InputError
-from mirage_py.pipeline import pipeline
+from mirage_py.pipeline import pipeline, searching
 from mirage_py.pipeline.cached_pipeline import question_of
 from mirage_py.pipeline.farmed import NOTE, measured_there, optimise_there
 from mirage_py.pipeline.pipeline import Request, run
@@ -135,7 +135,7 @@ def test_an_interrupt_reaches_the_tasks_of_its_driver(scheduler: str, tmp_path: 
 def test_the_same_request_gives_the_same_plan(scheduler: str, monkeypatch: pytest.MonkeyPatch):
     program = programs.row_softmax()
     asked = Request("h200", "triton", "none", seed=3)
-    monkeypatch.setattr(pipeline, "_ALONE_S", 0.0)
+    monkeypatch.setattr(searching, "_ALONE_S", 0.0)
     monkeypatch.setattr(verify_pool, "_WORTH_S", 0.0)
     there = pipeline.rank_plans(program, target("h200"), replace(asked, scheduler=scheduler))
     here = pipeline.rank_plans(program, target("h200"), asked)
