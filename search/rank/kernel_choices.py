@@ -93,6 +93,12 @@ class KernelRanker:
         """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""
         return sum(self._probe_us(form, n) for n in range(len(form.ugraph.kernels)))
 
+    def is_probed(self, form: Form) -> bool:
+        """Whether that is known."""
+        blocks = (n for n, k in enumerate(form.ugraph.kernels) if isinstance(k, BlockGraph))
+        keys = [self._models.kernel(form, n) for n in blocks]
+        return all(key in self._probed or key in self._ranked for key in keys)
+
     def ranked(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
         """The choices for one kernel of a form that fit, best first, without near-copies."""
         kernel = form.ugraph.kernels[number]

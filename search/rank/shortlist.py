@@ -1,8 +1,8 @@
 """The short list: forms of families that are worth a ranking of all their tilings.
 
 Families are visited in the order of a lower bound; those that cannot come near the best are
-skipped. The others get a quick prediction. It only compares families of one kind, so each kind
-keeps its own best.
+skipped. The others get a quick prediction. It only compares families of one sort (kind and number
+of kernels), so each sort keeps its own best.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 # A plan predicted to take this many times as long as the best is not worth a measurement, unless
 # it is the best of its kind.
 HOPELESS = 3.0
-_FORMS_PER_KIND = 12
+_FORMS_PER_SORT = 12
 # Families of a kind that stand for a piece of a larger program.
 _FAMILIES_PER_KIND = 3
-# Families of a kind that are tried with every number of splits.
-_WITH_ALL_SPLITS = 4
+# Families of a sort that are tried with every number of splits, and when it is late.
+_WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
 
-# Forms of a kind that get a quick prediction, those of the best bounds first, and of equal ones the
+# Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
 # cheapest by the search; fewer when it is late.
-_PROBED_PER_KIND = 16
-_PROBED_LATE = 4
+_PROBED_PER_SORT, _PROBED_LATE = 16, 3
 
 _Timed = tuple[float, Form]
 
@@ -55,7 +54,7 @@ FREE = Terms()
 
 
 def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = FREE) -> list[Form]:
-    """The forms to rank, at most some of each kind, in an order that depends on the input only.
+    """The forms to rank, at most some of each sort, in an order that depends on the input only.
 
     Only families that come this far are asked about; without those that may not be taken the list
     is what it would be if they had not been given.
@@ -75,20 +74,20 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
 
 
 def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> list[Form]:
-    by_kind: dict[str, list[Form]] = {}
+    by_sort: dict[tuple[str, int], list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
         choices = ranker.splits(family)
         if not choices:
             continue
         form = ranker.form(family, choices[0])
-        by_kind.setdefault(form.kind, []).append(form)
-    forms = [form for of_kind in by_kind.values() for form in of_kind]
+        by_sort.setdefault(form.sort, []).append(form)
+    forms = [form for of_sort in by_sort.values() for form in of_sort]
     probed = _probed(forms, ranker, lambda form: _fitting(form, ranker), terms)
     best_us = min((time_us for time_us, _ in probed), default=inf)
     found: list[Form] = []
-    for kind in by_kind:
-        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker, terms)
+    for sort in by_sort:
+        found += _best([p for p in probed if p[1].sort == sort], best_us, ranker, terms)
     return found
 
 
@@ -150,26 +149,29 @@ def _probed(
 ) -> list[_Timed]:
     """The forms with their quick predictions, best first.
 
-    Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind;
-    when it is late, all of a kind of which a few were asked about, and when it is over, one.
+    Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a sort;
+    when it is late, all of a sort of which a few were asked about, and when it is over, one; but
+    for what is known already.
     """
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
-    kinds: dict[str, int] = {}
-    asked: Counter[str] = Counter()
+    of_sort: Counter[tuple[str, int]] = Counter()
+    asked: Counter[tuple[str, int]] = Counter()
     for bound_us, form in sorted(bounded, key=_time):
-        of_kind = kinds.get(form.kind, 0)
-        if of_kind >= _PROBED_PER_KIND or (bound_us > HOPELESS * best_us and of_kind):
+        sort = form.sort
+        is_hopeless = bound_us > HOPELESS * best_us and of_sort[sort]
+        if of_sort[sort] >= _PROBED_PER_SORT or is_hopeless:
             continue
-        is_enough = asked[form.kind] >= _PROBED_LATE and terms.late()
-        if found and asked[form.kind] and (is_enough or terms.over()):
+        is_enough = asked[sort] >= _PROBED_LATE and terms.late()
+        is_new = not ranker.is_probed(form)
+        if found and asked[sort] and is_new and (is_enough or terms.over()):
             continue
-        asked[form.kind] += 1
+        asked[sort] += 1
         time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)
-            kinds[form.kind] = of_kind + 1
+            of_sort[sort] += 1
             found.append((time_us, fitting))
     return sorted(found, key=_time)
 
@@ -177,9 +179,9 @@ def _probed(
 def _best(
     probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, terms: Terms
 ) -> Iterator[Form]:
-    """The best forms of one kind, in turn among the numbers of splits."""
+    """The best forms of one sort, in turn among the numbers of splits."""
     # Of one family there are few, whatever the time: the fastest plan may be of any of them.
-    few = probed[: 1 if terms.late() else _WITH_ALL_SPLITS]
+    few = probed[: _LATE_WITH_ALL_SPLITS if terms.late() else _WITH_ALL_SPLITS]
     others = [o for _, f in few for o in _at_other_splits(f, ranker)]
     timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), FREE)
     by_name: dict[str, list[_Timed]] = {}
@@ -187,7 +189,7 @@ def _best(
         by_name.setdefault(timed[1].name, []).append(timed)
     turns = [timed for turn in zip_longest(*by_name.values()) for timed in turn if timed]
     near = [form for time_us, form in turns if time_us <= HOPELESS * best_us]
-    yield from near[:_FORMS_PER_KIND] or [form for _, form in turns[:1]]
+    yield from near[:_FORMS_PER_SORT] or [form for _, form in turns[:1]]
 
 
 def _rounds_often(ugraph: UGraph) -> bool:

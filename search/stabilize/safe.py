@@ -18,8 +18,8 @@ from mirage_py.search.stabilize.stabilize import Stabilized, stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
-# Families that pass in all when it is late, and when it is over, and seconds of evaluations from
-# then on: some hundredths each, of a program that is not large. Which of them are fast is not known
+# Families that may pass from when it is late on, and when it is over, and seconds of evaluating
+# them: some hundredths each, of a program that is not large. Which of them are fast is not known
 # before, so they are of several structures.
 _LATE, _OVER = (24, 0.5), (8, 0.2)
 
@@ -55,8 +55,8 @@ class SafetyScreen:
         # By a family's digest: itself, what it comes from, and what is evaluated in its place.
         self._stable: dict[str, tuple[UGraph, UGraph, UGraph]] = {}
         self._faults: dict[str, str] = {}
-        # Seconds of evaluations that began when it was late.
-        self._late_s = 0.0
+        # Evaluations that began when it was late: seconds, and how many passed.
+        self._late_s, self._late_passed = 0.0, 0
 
     def stable(self, families: Iterable[Family]) -> tuple[UGraph, ...]:
         """The families stabilised, with epilogues hoisted, each once; those with normalised partial
@@ -85,14 +85,17 @@ class SafetyScreen:
             if is_late and self._has_enough():
                 return False
             begun = time.monotonic()
-            self._faults[source.digest] = self._screen.fault(with_factors_as_emitted(source))
-            self._late_s += time.monotonic() - begun if is_late else 0.0
+            found = self._screen.fault(with_factors_as_emitted(source))
+            self._faults[source.digest] = found
+            if is_late:
+                self._late_s += time.monotonic() - begun
+                self._late_passed += not found
         return not self._faults[source.digest]
 
     def _has_enough(self) -> bool:
-        passed = sum(not f for f in self._faults.values())
         most, most_s = _OVER if self._over() else _LATE
-        return passed > 0 and (passed >= most or self._late_s >= most_s)
+        is_enough = self._late_passed >= most or self._late_s >= most_s
+        return is_enough and not all(self._faults.values())
 
     def found(self) -> SafeFamilies:
         """What came of the given families; those that nobody asked about are taken for safe."""

@@ -208,3 +208,13 @@ def test_after_its_end_a_screen_evaluates_few(
         assert screen.found().faults == ("spoiled",)
     monkeypatch.undo()
     assert len(safe_families(families).ugraphs) > 1
+
+
+def test_what_is_known_is_listed_when_it_is_late_too(lora: list[UGraph]) -> None:
+    """Families that the screen refused were replaced by few others, and two kernels were lost."""
+    ranker = KernelRanker(H200)
+    in_time = shortlist(lora, ranker)
+    late = shortlist(lora, ranker, Terms(late=lambda: True))
+    assert {form.name for form in late} == {form.name for form in in_time}
+    alone = shortlist(lora, KernelRanker(H200), Terms(late=lambda: True))
+    assert len(alone) < len(in_time)
