@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import reads_of
@@ -32,7 +33,11 @@ def with_dims(
         builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
     new: list[int] = []
     for node in program.nodes:
-        new.append(_substituted(builder, node, [new[a] for a in node.args], exprs))
+        args = [new[a] for a in node.args]
+        if node.op == "read":
+            new.append(_read(builder, node, program.nodes[node.args[0]].dims, args[0], exprs))
+        else:
+            new.append(_substituted(builder, node, args, exprs))
     builder.outputs.extend(
         Output(o.tensor, new[o.node], tuple(e.substitute(exprs) for e in o.index))
         for o in program.outputs
@@ -133,6 +138,24 @@ def fresh_dim(program: Program, name: str) -> str:
     """The name, with a number behind it where a dimension or tensor is called so."""
     taken = [*program.sizes, *program.tensors]
     return next(n for n in (name, *(f"{name}_{k}" for k in range(len(taken)))) if n not in taken)
+
+
+def _read(
+    builder: ProgramBuilder,
+    node: Node,
+    dims: Sequence[str],
+    operand: int,
+    exprs: Mapping[str, IndexExpr],
+) -> int:
+    """A value that had ``dims`` at the same indices, in the order of the dimensions it has now."""
+    now = [exprs.get(d, ix.dim(d)) for d in dims]
+    if not all(e.is_dim for e in now):
+        raise UnsupportedError(
+            "a stored value is read whose dimensions are split", where=builder.name
+        )
+    index = [e.substitute(exprs) for e in node.access.index]
+    at = dict(zip((e.name for e in now), index, strict=True))
+    return builder.read(operand, [at[d] for d in builder.nodes[operand].dims])
 
 
 def _substituted(

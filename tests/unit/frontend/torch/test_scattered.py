@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.ugraph.rewrite.dims import with_shared_reads
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -142,3 +143,18 @@ def test_a_long_table_is_no_sum():
     """Each element is compared with each place of the table: up to a limit."""
     with pytest.raises(UnsupportedError, match="position"):
         trace(lambda x, w: w[x.argmax(-1)] * 2, drawn(3, 600), drawn(600, 4))
+
+
+def softmax_of_segments(x, i):
+    rows = i[:, None].expand_as(x)
+    top = x.new_zeros(6, x.shape[1]).scatter_reduce(0, rows, x, "amax", include_self=False)[i]
+    powers = (x - top).exp()
+    return powers / (x.new_zeros(6, x.shape[1]).index_add(0, i, powers)[i] + 1e-16)
+
+
+def test_what_is_stored_is_read_by_other_names_of_its_dimensions():
+    """Both sums read the same positions, and the second one what the first has stored."""
+    x, i = drawn(14, 4), whole(6, 14)
+    program = with_shared_reads(trace(softmax_of_segments, x, i))
+    assert any(node.op == "read" for node in program.nodes)
+    torch.testing.assert_close(torch_function(program)(x, i), softmax_of_segments(x, i))
