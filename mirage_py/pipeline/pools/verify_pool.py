@@ -35,6 +35,9 @@ Finding = FieldEvidence | UnsupportedError
 _WORTH_S = 4.0
 # After the deadline, in which a family may still be found equal where none was.
 _AT_LAST_S = 10.0
+# After the deadline, in which tests that others have begun may end: those of split reductions take
+# three times as long as others, and kernels compile meanwhile.
+_BEGUN_S = 1.5
 # Share of an executor's places that test families while the others do something else.
 _AHEAD_SHARE = 0.5
 _LOOK_S = 0.05
@@ -86,8 +89,8 @@ def findings(
     """Each family with what the field test says of it, in order, those first that have ``begun``.
 
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
-    has been found equal, but for those that have begun and are done; some seconds later in any
-    case.
+    has been found equal, but for those that have begun and are done soon after; some seconds later
+    in any case.
     """
     passed = False
     ahead = begun or {}
@@ -110,7 +113,7 @@ def _reply(
 ) -> Reply:
     while not future.done():
         late_s = 0.0 if deadline is None else time.monotonic() - deadline
-        if ((late_s > 0.0 or stop()) and not is_needed) or late_s > _AT_LAST_S:
+        if ((late_s > _BEGUN_S or stop()) and not is_needed) or late_s > _AT_LAST_S:
             future.cancel()
             return Reply("skipped")
         wait([future], _LOOK_S)

@@ -97,7 +97,7 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize(
-    ("at_s", "found", "until"), [([1.0, 2.0, 9.0], 2, 3.0), ([5.0, 9.0, 4.0], 2, 5.0)]
+    ("at_s", "found", "until"), [([1.0, 4.4, 9.0], 2, 4.5), ([5.0, 9.0, 4.0], 2, 5.0)]
 )
 def test_at_the_deadline_what_is_done_elsewhere_is_kept(
     softmax: Program,
@@ -107,7 +107,10 @@ def test_at_the_deadline_what_is_done_elsewhere_is_kept(
     found: int,
     until: float,
 ):
-    """The first family is waited for beyond it: without any all else would be in vain."""
+    """The first family is waited for beyond it: without any all else would be in vain; others that
+    have begun for a little. Those of split keys took three times as long as others, and all their
+    plans were lost.
+    """
     task = verify_pool._task(softmax, 2, 3)
     replies = [
         Reply("done", verify_pool.judge_family({**task, "family": dump_text(f)}))
