@@ -88,6 +88,7 @@ class Code(Enum):
     WRONG_SHAPE = "{} has shape {}, not {}"
     NOT_FINITE = "{} is not finite"
     FINITE = "{} is finite"
+    NOT_SELECTED = "{}, which is selected"
     TOO_FAR = "{}, more than {} away, and so are {} others of {}"
     WORSE_THAN_EAGER = "{} has a relative error of {}, more than twice the {} of eager PyTorch"
     WRITES_TO_INPUT = "it writes to its input {}"
@@ -159,6 +160,7 @@ class Code(Enum):
 WRONG_RESULTS = (
     Code.NOT_FINITE,
     Code.FINITE,
+    Code.NOT_SELECTED,
     Code.TOO_FAR,
     Code.WORSE_THAN_EAGER,
     Code.RACE,

@@ -471,6 +471,8 @@ class KernelEmitter:
         if node.op == "mul":
             have = [self.tiles.axes(self.block.nodes[a].dims, section) for a in node.args]
             return product(operands, have, axes)
+        if node.op == "where" and types[0] != BOOL:  # Triton deprecates other conditions
+            operands[0] = f"({operands[0]} != 0.0)"
         if node.op in STEPS:
             lines, result = STEPS[node.op](self.names[number], *operands)
             for line in lines:

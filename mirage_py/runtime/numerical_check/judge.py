@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mirage_py.runtime.numerical_check.device_reference import device_reference
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.rewrite.masks import outputs_that_select_infinity
 from mirage_py.verify.numerical_check.float_case import EagerError, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES
 from mirage_py.verify.numerical_check.numerical_check import Reference, tolerance, worst_of
@@ -34,6 +35,8 @@ class DeviceJudge:
         self._program = program
         import torch
 
+        selected = outputs_that_select_infinity(program)
+
         def case(tensor: Tensor) -> OutputCase:
             places = reference.places.get(tensor.name)
             return OutputCase(
@@ -43,6 +46,7 @@ class DeviceJudge:
                 tolerance(program),
                 places,
                 is_measured=reference.is_measured,
+                selects_infinity=tensor.name in selected,
                 library=torch,
                 flat=there(places.flat, device) if places else None,
             )

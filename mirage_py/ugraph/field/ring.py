@@ -166,13 +166,22 @@ class RingOps:
         return FieldArray(p_part, function(a.q, b.q, self.field.q))
 
 
+# What stands for minus infinity, which programs do nothing with but select it
+# (mirage_py.ugraph.rewrite.masks): a number that none writes.
+_MINUS_INFINITY = Fraction(-(2**89 - 1), 2**61 - 1)
+
+
 def exact_rational(value: Real) -> Fraction:
-    """The rational number a Python or NumPy number stands for when it is written in decimal."""
+    """The rational number a Python or NumPy number stands for when it is written in decimal, or one
+    that stands for minus infinity. Raises UnsupportedError for NaN and infinity.
+    """
     if isinstance(value, Fraction):
         return value
     if isinstance(value, int | np.integer):
         return Fraction(int(value))
     number = float(value)
+    if number == -math.inf:
+        return _MINUS_INFINITY
     if not math.isfinite(number):
         raise UnsupportedError(
             f"the constant {number} has no value in a finite field",

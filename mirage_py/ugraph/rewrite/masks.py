@@ -4,8 +4,8 @@ A mask is written where(mask, x, -inf), and minus infinity has no value in a fin
 consumers turn it into a number again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
 so for whatever vanishes there. So masks move through sums, positive factors and casts to their
 consumer and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running
-maximum that the removal of free shifts takes away. Anything else that minus infinity reaches is
-refused.
+maximum that the removal of free shifts takes away. An output may select it, as samplers do; over a
+field it is a number like no other there. Anything else that minus infinity reaches is refused.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ def _is_infinite(builder: ProgramBuilder, node: int) -> bool:
 
 
 def _refuse_infinities(program: Program) -> None:
-    """Infinity may stand in where(mask, x, -inf) directly under a maximum, and nowhere else."""
+    """Minus infinity may stand in where(mask, x, -inf), directly under a maximum or as an output,
+    and nowhere else.
+    """
+    selected = outputs_that_select_infinity(program)
     # For each node that can be infinite, how it came to be so.
     infinite: dict[int, str] = {}
     for number, node in enumerate(program.nodes):
@@ -144,10 +147,22 @@ def _refuse_infinities(program: Program) -> None:
         elif sources and not (node.op == "max" and sources[0] == "minus infinity"):
             raise _refusal(program, sources[0], _described(node), number)
     for output in program.outputs:
-        if output.node in infinite:
+        if output.node in infinite and output.tensor.name not in selected:
             raise _refusal(
                 program, infinite[output.node], f"output {output.tensor.name}", output.node
             )
+
+
+def outputs_that_select_infinity(program: Program) -> frozenset[str]:
+    """The outputs whose elements are selected from numbers and minus infinity."""
+    kinds: dict[int, set[float]] = {}
+    for number, node in enumerate(program.nodes):
+        if node.op == "where":
+            kinds[number] = set().union(*(kinds.get(a, set()) for a in node.args[1:]))
+        elif isinstance(node.attr, float) and math.isinf(node.attr):
+            kinds[number] = {node.attr}
+    found = [o for o in program.outputs if program.nodes[o.node].op == "where"]
+    return frozenset(o.tensor.name for o in found if kinds[o.node] == {-math.inf})
 
 
 def _refusal(program: Program, value: str, place: str, node: int) -> UnsupportedError:
@@ -157,7 +172,7 @@ def _refusal(program: Program, value: str, place: str, node: int) -> Unsupported
         f"{value} reaches {place}",
         where=f"{program.name}, output {reached}",
         why="the finite field in which programs are compared has no infinity; where(mask, x, -inf) "
-        f"is known only under {', '.join(_VANISHING)}, softmax and max",
+        f"is known only under {', '.join(_VANISHING)}, softmax and max, and as a result",
         repair=f"mask with a large number such as {sign}1e9, or mask the result: "
         "where(mask, f(x), 0)",
     )

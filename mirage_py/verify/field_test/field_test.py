@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
 from mirage_py.reasons import Code, Reason
+from mirage_py.ugraph.checks.selected_infinity import infinity_fault
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.checks.whole_numbers import require_whole_numbers, ugraph_loss
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
@@ -126,6 +128,12 @@ def field_test(
             )  # fmt: skip
         program = ugraph.program
     evaluable = without_infinities(program, seed=seed)
+    fault = infinity_fault(ugraph) if any(n.attr == -inf for n in evaluable.nodes) else ""
+    if fault:
+        return FieldEvidence(
+            False, 0, primes, None, _DIFFERENT, (dict(program.sizes),), seed, keyed,
+            Mismatch("", (), fault),
+        )  # fmt: skip
     used: list[Mapping[str, int]] = []
     structured = 0
     for trial in range(trials):

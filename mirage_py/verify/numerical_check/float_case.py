@@ -139,6 +139,9 @@ class OutputCase:
     are ``known``, of ``size``. Where there are ``places`` arrays are lists, of the elements there.
     Each element ``stands_for`` so many of an output of another size.
 
+    Values that are not finite count as equal, but where the program ``selects_infinity``: minus
+    infinity is that and nothing else.
+
     Where the errors that are expected are measured ones of eager PyTorch, elements of which they
     say little may have any value, and a few others may be somewhat beyond.
 
@@ -157,11 +160,12 @@ class OutputCase:
         places: Places | None = None,
         *,
         is_measured: bool = False,
+        selects_infinity: bool = False,
         library: Any = np,
         flat: Any = None,
     ) -> None:
         xp = self._library = library
-        self._is_measured = is_measured
+        self._is_measured, self._selects_infinity = is_measured, selects_infinity
         self.tensor, self.places, self.name = tensor, places, tensor.name
         self._flat = places.flat if places is not None and flat is None else flat
         self.expected = xp.asarray(expected, dtype=xp.float64)
@@ -241,10 +245,17 @@ class OutputCase:
         held = self.telling | ~finite if self._is_measured else True
         far = self.compared & held & (distance > self.allowed)
         wrong = self.overflows & finite & (xp.abs(values) < self.tensor.dtype.max_finite)
-        if not bool((far | wrong).any()):
+        other = self.overflows & (self.expected == -inf) & (values != -inf)
+        other = other & self._selects_infinity
+        if not bool((far | wrong | other).any()):
             return error, Finding(excess, excess, None)
         count = int(far.sum())
-        faults = ((Code.NOT_FINITE, far & ~finite), (Code.FINITE, wrong), (Code.TOO_FAR, far))
+        faults = (
+            (Code.NOT_FINITE, far & ~finite),
+            (Code.FINITE, wrong),
+            (Code.NOT_SELECTED, other),
+            (Code.TOO_FAR, far),
+        )
         code, which = next((code, which) for code, which in faults if bool(which.any()))
         number = self._first(which)
         found: list[object] = [self._at(number, values)]

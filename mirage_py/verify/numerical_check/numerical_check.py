@@ -27,6 +27,7 @@ from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.logs import logs_apart
+from mirage_py.ugraph.rewrite.masks import outputs_that_select_infinity
 from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.evaluate.first_stage import first_stage
 from mirage_py.verify.evaluate.windows import (
@@ -287,7 +288,7 @@ def judge(
 
 def cases(program: Program, reference: Mapping[str, FloatArray]) -> tuple[OutputCase, ...]:
     """What to compare each output with, worked out once for all kernels."""
-    allowed = tolerance(program)
+    allowed, selected = tolerance(program), outputs_that_select_infinity(program)
     return tuple(
         OutputCase(
             o.tensor,
@@ -295,6 +296,7 @@ def cases(program: Program, reference: Mapping[str, FloatArray]) -> tuple[Output
             reference.errors[o.tensor.name] if isinstance(reference, Reference) else None,
             allowed,
             reference.places.get(o.tensor.name) if isinstance(reference, Reference) else None,
+            selects_infinity=o.tensor.name in selected,
         )
         for o in program.outputs
     )

@@ -123,7 +123,7 @@ def _division_by_zero() -> Program:
 
 def _infinity() -> Program:
     s = programs.Spec("infinite", b=4)
-    s.output("Y", s.b.apply("maximum", s.load("X", "b"), s.b.const(float("-inf"))), "b")
+    s.output("Y", s.b.apply("minimum", s.load("X", "b"), s.b.const(float("inf"))), "b")
     return s.b.build()
 
 

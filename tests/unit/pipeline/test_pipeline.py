@@ -13,15 +13,19 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from idle_baselines import IdleBaselines
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.spec import parse
+from mirage_py.frontend.torch import trace
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, normalise, optimize, rank_plans, save
 from mirage_py.result import Result
 from mirage_py.runtime.compile import compile_pool
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
@@ -128,6 +132,23 @@ from mirage_py.ugraph.text.json_form import dump_text
 {inspect.getsource(plans_of)}
 sys.stdout.write(plans_of(sys.argv[1]))
 """
+
+
+def test_samplers_select_minus_infinity():
+    def min_p(logits):
+        p = torch.softmax(logits, -1)
+        return logits.masked_fill(p < 0.1 * p.amax(-1, keepdim=True), -math.inf)
+
+    program = trace(min_p, torch.randn(3, 20))
+    result = optimize(program, target="h200", backend="triton", effort="none")
+    assert result.plan is not None
+    assert result.evidence is not None
+    logits = torch.randn(3, 20)
+    logits[1, 3] += 4.0
+    found = run_interpreted(result.plan, {program.inputs[0].name: logits.numpy()})
+    right = min_p(logits).numpy()
+    assert np.isinf(right).any()
+    np.testing.assert_array_equal(found["out"], right)
 
 
 def test_a_seed_gives_the_same_plans_in_the_same_order():

@@ -93,7 +93,7 @@ class TestConstant:
             assert part.dtype == np.int64
             assert int(part) * rational.denominator % m == rational.numerator % m
 
-    @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+    @pytest.mark.parametrize("value", [float("inf"), float("nan")])
     def test_without_a_field_value(self, ops: FieldOps, value: float) -> None:
         with pytest.raises(UnsupportedError, match="finite field"):
             ops.constant(value)

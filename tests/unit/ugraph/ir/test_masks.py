@@ -13,7 +13,7 @@ from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BOOL, F16, F32
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.ugraph.rewrite.masks import lower_masks, outputs_that_select_infinity
 
 ROWS, COLUMNS = 6, 9
 INF = float("inf")
@@ -235,10 +235,26 @@ def test_many_paths_and_depth_cost_no_more_than_nodes():
     np.testing.assert_allclose(got, np.exp(inputs["X"]) * (s <= q + 3))
 
 
+def test_a_result_may_select_it():
+    b = Expression()
+    program = b.program(b.where(b.apply("gt", b.x, b.const(0.5)), b.masked(b.x), b.const(0.25)))
+    lowered = lower_masks(program)
+    assert outputs_that_select_infinity(lowered) == {"Y"}
+    inputs = {"X": np.random.default_rng(0).normal(size=(ROWS, COLUMNS))}
+    q, s = np.indices((ROWS, COLUMNS))
+    x = inputs["X"]
+    right = np.where(x > 0.5, np.where(s <= q + 3, x, -INF), 0.25)
+    got = evaluate_program(lowered, inputs, FloatMeaning())["Y"]
+    np.testing.assert_array_equal(got, right)
+    other = Expression()
+    other = other.program(other.apply("exp", other.masked(other.x)))
+    assert outputs_that_select_infinity(other) == set()
+
+
 @pytest.mark.parametrize(
     ("form", "what"),
     [
-        (lambda b: b.masked(b.x), "minus infinity reaches output Y"),
+        (lambda b: b.where(b.causal, b.x, b.const(INF)), "infinity reaches output Y"),
         (lambda b: b.sum(b.masked(b.x), ["s"]), "minus infinity reaches sum[s]"),
         (lambda b: b.apply("square", b.masked(b.x)), "minus infinity reaches square of [q, s]"),
         (lambda b: b.apply("exp", b.apply("neg", b.masked(b.x))), "reaches neg"),

@@ -10,7 +10,8 @@ import pytest
 
 from mirage_py.frontend.spec import parse
 from mirage_py.reasons import Code
-from mirage_py.ugraph.ir.dtypes import F16, dtype
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import F16, F32, dtype
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.numerical_check.float_case import allowed_by_eager
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
@@ -501,3 +502,22 @@ def test_weights_that_may_be_anything_refuse_no_right_result():
     assert np.isfinite(found["O"]).all()
     evidence = judge(program, found, {"O": f32(found["O"])})
     assert (evidence.passed, evidence.compared, evidence.nonfinite) == (True, 0, 0)
+
+
+def test_where_minus_infinity_is_selected_nothing_else_is_right():
+    b = ProgramBuilder("masked")
+    b.dim("s", 64)
+    b.input("X", (64,), F32)
+    x = b.load("X", ("s",))
+    low = b.apply("where", b.apply("gt", x, b.const(0.5)), x, b.const(-inf))
+    b.output("Y", low, ("s",), F32)
+    program = b.build()
+    arrays = {"X": np.random.default_rng(0).normal(size=64)}
+    right = reference(program, arrays)
+    assert judge(program, right, {"Y": right["Y"]}).passed
+    for wrong in (np.nan, inf, -1e30):
+        got = right["Y"].copy()
+        got[np.isinf(got).argmax()] = wrong
+        found = judge(program, right, {"Y": got})
+        assert not found.passed
+    assert found.reason is not None
