@@ -10,11 +10,6 @@ def running_maximum(x):
     return torch.cummax(x, dim=-1).values * 2  # here
 
 
-def third_smallest(x):
-    scaled = x * 0.5
-    return torch.kthvalue(scaled, 3).values  # here
-
-
 def middle_of_rows(x):
     return torch.median(x, dim=-1).values  # here
 

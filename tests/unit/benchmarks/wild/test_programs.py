@@ -24,7 +24,8 @@ SAMPLE = {
     "moving_average": "whole",
     "packed_int4_weights": "whole",
     "sigmoid_router": "whole",
-    "expert_choice": "in parts",
+    "expert_choice": "whole",
+    "sampled_features": "in parts",
     "greedy": "whole",
     "slice_cache": "eager",
 }
