@@ -30,6 +30,7 @@ from mirage_py.pipeline.partition.optimize_parts import (
     least_parts,
     optimize_parts,
 )
+from mirage_py.pipeline.partition.part_clock import LEAST_S
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings
 from mirage_py.pipeline.searching import Searching
@@ -87,8 +88,7 @@ OnRanked = Callable[[Sequence[Instance], Target, Request], None]
 
 _DEFAULT_TARGET = "h200"
 _TRIALS = 4
-# Seconds of a part in which something may be found.
-_LEAST_PART_S, _FEW_PARTS = 0.75, 8
+_FEW_PARTS = 8
 # So many times slower than the baseline that no error of the model makes up for it.
 _NO_MATCH = 1.5
 
@@ -256,7 +256,7 @@ def _begin_to_compile(against: Baselines | None) -> None:
 
 def _is_too_short(budget: float | None, parts: int) -> bool:
     """Whether there are many parts, none of which would get far enough that anything is found."""
-    return budget is not None and parts > _FEW_PARTS and budget < _LEAST_PART_S * parts
+    return budget is not None and parts > _FEW_PARTS and budget < LEAST_S * parts
 
 
 def _cut_after_all(ranking: Ranking) -> Partition | None:

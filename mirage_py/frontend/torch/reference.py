@@ -21,7 +21,7 @@ def reference_of(
     Tensors that the function takes from elsewhere are its own whatever inputs it is given, so what
     is compared with the program is ``traced``, an attribute of the result.
     """
-    by_graph = None if traced.graph is None or traced.graph.draws else traced.by_graph
+    by_graph = None if traced.graph.draws else traced.by_graph
     read = dict.fromkeys(traced.arguments)
     own = dict.fromkeys(p for p in traced.places if isinstance(p, int))
     others = [

@@ -59,10 +59,9 @@ class TracedCall:
     ``len(arguments)`` on, a tensor that ``captured`` finds. ``results`` and ``structure`` put the
     program's outputs back into what the function returns: an int is the number of an output, a
     TensorView a tensor that the call writes to, a one-element tuple holds any other value.
-    ``state`` is what else the function can read.
+    ``state`` is what else the function can read, and ``graph`` what was traced.
     ``layouts`` are those of the outputs, if they are written as they lie in torch's memory.
     ``written`` is what a call writes, and ``counted`` are buffers that it adds a number to.
-    ``graph`` is what was traced.
     """
 
     program: Program
@@ -71,10 +70,10 @@ class TracedCall:
     results: tuple[int | TensorView | tuple[Any, ...], ...]
     structure: pytree.TreeSpec
     state: State
+    graph: TracedGraph = field(compare=False)
     layouts: tuple[ResultLayout, ...] = ()
     written: tuple[Write, ...] = ()
     counted: tuple[tuple[Origin, int], ...] = ()
-    graph: TracedGraph | None = field(default=None, compare=False)
 
     @property
     def is_rearranged(self) -> bool:
@@ -146,7 +145,6 @@ class TracedCall:
         """The program's outputs as PyTorch computes them by the graph, of its inputs: also of those
         that the function takes from elsewhere.
         """
-        assert self.graph is not None
         found = self.graph(*inputs)
         if not self.layouts:
             return found
@@ -307,10 +305,10 @@ def trace_call(
         results,
         captured.structure,
         state.guard(with_numbers=has_literals, written=own),
+        TracedGraph(captured.graph, read, list(numbers), captured.constants),
         layouts,
         writes.writes(numbers),
         tuple((_origin_of(b, given.holders, where), times) for b, times in captured.counted),
-        TracedGraph(captured.graph, read, list(numbers), captured.constants),
     )
 
 

@@ -5,8 +5,8 @@ others, times which 0 is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
+from mirage_py.ugraph.ir.data_flow import infinities
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -24,11 +24,9 @@ def infinity_fault(ugraph: UGraph) -> str:
 
 
 def _fault(nodes: Sequence[Node]) -> str:
-    infinite: set[int] = set()
+    known = infinities(nodes)
     for number, node in enumerate(nodes):
-        reached = any(a in infinite for a in node.args)
-        if node.attr == -inf or (reached and node.op == "where"):
-            infinite.add(number)
-        elif reached and node.op not in (*_MAXIMA, *STORES):
+        is_reached = number not in known and any(a in known for a in node.args)
+        if is_reached and node.op not in (*_MAXIMA, *STORES):
             return f"minus infinity reaches {node.op} of [{', '.join(node.dims)}]"
     return ""

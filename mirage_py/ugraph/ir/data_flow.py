@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isinf
 
 from mirage_py.ugraph.ir.node import Node
 
@@ -26,3 +27,16 @@ def cone(nodes: Sequence[Node], wanted: Iterable[int]) -> tuple[int, ...]:
             seen[position] = None
             todo += nodes[position].args
     return tuple(sorted(seen))
+
+
+def infinities(nodes: Sequence[Node]) -> dict[int, frozenset[float]]:
+    """The infinite constants, and the selections among them and other values: which infinities each
+    may be.
+    """
+    found: dict[int, frozenset[float]] = {}
+    for number, node in enumerate(nodes):
+        if isinstance(node.attr, float) and isinf(node.attr):
+            found[number] = frozenset([node.attr])
+        elif node.op == "where" and (known := [found[a] for a in node.args if a in found]):
+            found[number] = frozenset().union(*known)
+    return found

@@ -18,6 +18,7 @@ from functools import partial, reduce
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.masked_exp import MaskSplitter, factored
+from mirage_py.ugraph.ir.data_flow import infinities
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.predicates import negation
@@ -27,6 +28,7 @@ from mirage_py.ugraph.rewrite.logs import logs_apart
 
 # Functions that are 0 at minus infinity.
 _VANISHING = named(lambda o: o.vanishes)
+_LOWEST = frozenset([-math.inf])
 
 
 def lower_masks(program: Program) -> Program:
@@ -135,37 +137,26 @@ def _refuse_infinities(program: Program) -> None:
     """Minus infinity may stand in where(mask, x, -inf), directly under a maximum or as an output,
     and nowhere else.
     """
-    selected = outputs_that_select_infinity(program)
-    # For each node that can be infinite, how it came to be so.
-    infinite: dict[int, str] = {}
+    known, selected = infinities(program.nodes), outputs_that_select_infinity(program)
     for number, node in enumerate(program.nodes):
-        sources = [infinite[a] for a in node.args if a in infinite]
-        if node.attr in (math.inf, -math.inf):
-            infinite[number] = "minus infinity" if node.attr == -math.inf else "infinity"
-        elif node.op == "where" and sources:
-            infinite[number] = sources[0]
-        elif sources and not (node.op == "max" and sources[0] == "minus infinity"):
-            raise _refusal(program, sources[0], _described(node), number)
+        kinds = frozenset().union(*(known.get(a, ()) for a in node.args))
+        if number not in known and kinds and not (node.op == "max" and kinds == _LOWEST):
+            raise _refusal(program, kinds, _described(node), number)
     for output in program.outputs:
-        if output.node in infinite and output.tensor.name not in selected:
-            raise _refusal(
-                program, infinite[output.node], f"output {output.tensor.name}", output.node
-            )
+        if output.node in known and output.tensor.name not in selected:
+            place = f"output {output.tensor.name}"
+            raise _refusal(program, known[output.node], place, output.node)
 
 
 def outputs_that_select_infinity(program: Program) -> frozenset[str]:
     """The outputs whose elements are selected from numbers and minus infinity."""
-    kinds: dict[int, set[float]] = {}
-    for number, node in enumerate(program.nodes):
-        if node.op == "where":
-            kinds[number] = set().union(*(kinds.get(a, set()) for a in node.args[1:]))
-        elif isinstance(node.attr, float) and math.isinf(node.attr):
-            kinds[number] = {node.attr}
+    known = infinities(program.nodes)
     found = [o for o in program.outputs if program.nodes[o.node].op == "where"]
-    return frozenset(o.tensor.name for o in found if kinds[o.node] == {-math.inf})
+    return frozenset(o.tensor.name for o in found if known.get(o.node) == _LOWEST)
 
 
-def _refusal(program: Program, value: str, place: str, node: int) -> UnsupportedError:
+def _refusal(program: Program, kinds: frozenset[float], place: str, node: int) -> UnsupportedError:
+    value = "minus infinity" if kinds == _LOWEST else "infinity"
     reached = next(o.tensor.name for o in program.outputs if _depends(program, o.node, node))
     sign = "-" if value == "minus infinity" else ""
     return UnsupportedError(

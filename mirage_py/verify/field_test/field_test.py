@@ -112,28 +112,23 @@ def field_test(
     require_whole_numbers(program)
     primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
     keyed = keyed_operators(program)
+
+    def differs(how: str, after: int = 0) -> FieldEvidence:
+        sizes, mismatch = (dict(program.sizes),), Mismatch("", (), how)
+        return FieldEvidence(False, after, primes, None, _DIFFERENT, sizes, seed, keyed, mismatch)
+
     fault = _interface_fault(program, ugraph) or ugraph_loss(ugraph)
     if fault:
-        return FieldEvidence(
-            False, 0, primes, None, _DIFFERENT, (dict(program.sizes),), seed, keyed,
-            Mismatch("", (), fault),
-        )  # fmt: skip
+        return differs(fault)
     if program.dims != ugraph.program.dims:
         between = between or compare_programs(program, ugraph.program, trials=trials, seed=seed)
         if not between.equal:
-            mismatch = Mismatch("", (), between.reason or str(between.difference))
-            return FieldEvidence(
-                False, between.trials, primes, None, _DIFFERENT, (dict(program.sizes),), seed,
-                keyed, mismatch,
-            )  # fmt: skip
+            return differs(between.reason or str(between.difference), between.trials)
         program = ugraph.program
     evaluable = without_infinities(program, seed=seed)
     fault = infinity_fault(ugraph) if any(n.attr == -inf for n in evaluable.nodes) else ""
     if fault:
-        return FieldEvidence(
-            False, 0, primes, None, _DIFFERENT, (dict(program.sizes),), seed, keyed,
-            Mismatch("", (), fault),
-        )  # fmt: skip
+        return differs(fault)
     used: list[Mapping[str, int]] = []
     structured = 0
     for trial in range(trials):

@@ -296,15 +296,23 @@ def _chosen(
     """x with a value, or with it added, where each axis is at its position."""
     here: NamedArray | None = None
     for axis, wanted in at.items():
-        mine = position(t, x, axis)
-        is_it = t.apply("eq", mine, wanted)
-        if from_back:  # negative ones
-            below = t.apply("sub", mine, float(t.shape(x)[axis]))
-            is_it = t.apply("or", is_it, t.apply("eq", below, wanted))
+        is_it = _is_at(t, x, axis, wanted, from_back=from_back)
         here = is_it if here is None else t.apply("and", here, is_it)
     assert here is not None
     new = t.apply("add", x, value) if accumulate else value
     return t.apply("where", here, new, x)
+
+
+def _is_at(
+    t: Lowering, x: NamedArray, axis: int, wanted: NamedArray, *, from_back: bool
+) -> NamedArray:
+    """Whether an axis is at a position; negative ones count ``from_back``."""
+    mine = position(t, x, axis)
+    is_it = t.apply("eq", mine, wanted)
+    if not from_back:
+        return is_it
+    below = t.apply("sub", mine, float(t.shape(x)[axis]))
+    return t.apply("or", is_it, t.apply("eq", below, wanted))
 
 
 def _masked(
@@ -470,14 +478,9 @@ def _many_put(
     whole = views.unsqueeze(t.builder, x, rank)
     for axis in sorted(at):
         value = views.unsqueeze(t.builder, value, axis)
-        index = NamedArray(at[axis].node, at[axis].axes)
-        wanted = views.reshape(t.builder, index, (*[1] * rank, -1))
+        wanted = views.reshape(t.builder, at[axis], (*[1] * rank, -1))
         wanted = views.renewed(t.builder, wanted, rank)
-        mine = position(t, whole, axis)
-        is_it = t.apply("eq", mine, wanted)
-        if from_back:  # negative ones
-            below = t.apply("sub", mine, float(t.shape(x)[axis]))
-            is_it = t.apply("or", is_it, t.apply("eq", below, wanted))
+        is_it = _is_at(t, whole, axis, wanted, from_back=from_back)
         here = is_it if here is None else t.apply("and", here, is_it)
     assert here is not None
     if accumulate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -290,37 +290,40 @@ def constant_pad(t: Lowering, x: NamedArray, pad: Sequence[int], value: float = 
 @handles("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 def reflection_pad(t: Lowering, x: NamedArray, pad: Sequence[int]) -> NamedArray:
     """x with its elements around it in reverse, but for the outermost ones."""
-    for n in range(0, len(pad), 2):
-        dim, (before, after) = len(x.axes) - 1 - n // 2, pad[n : n + 2]
-        x = _cropped(t, x, dim, before, after)
-        extent, parts = t.shape(x)[dim], [x]
-        for count, first in ((before, 1), (after, extent - 1 - after)):
-            if count > 0:
-                end = views.slice_axis(t.builder, x, dim, first, first + count)
-                parts.append(views.flip(t.builder, end, dim))
-        x = views.concat(t.builder, _in_order(parts, before), dim)
-    return x
+
+    def margin(x: NamedArray, dim: int, count: int, *, is_front: bool) -> NamedArray:
+        first = 1 if is_front else t.shape(x)[dim] - 1 - count
+        return views.flip(t.builder, views.slice_axis(t.builder, x, dim, first, first + count), dim)
+
+    return _with_margins(t, x, pad, margin)
 
 
 @handles("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
 def replication_pad(t: Lowering, x: NamedArray, pad: Sequence[int]) -> NamedArray:
     """x with its outermost elements repeated around it."""
+
+    def margin(x: NamedArray, dim: int, count: int, *, is_front: bool) -> NamedArray:
+        shape = t.shape(x)
+        first = 0 if is_front else shape[dim] - 1
+        end = views.slice_axis(t.builder, x, dim, first, first + 1)
+        return views.expand(t.builder, end, (*shape[:dim], count, *shape[dim + 1 :]))
+
+    return _with_margins(t, x, pad, margin)
+
+
+def _with_margins(
+    t: Lowering, x: NamedArray, pad: Sequence[int], margin: Callable[..., NamedArray]
+) -> NamedArray:
+    """x between what ``margin`` makes of it for each end of its last axes; without its ends where
+    margins are negative.
+    """
     for n in range(0, len(pad), 2):
         dim, (before, after) = len(x.axes) - 1 - n // 2, pad[n : n + 2]
         x = _cropped(t, x, dim, before, after)
-        shape, parts = t.shape(x), [x]
-        for count, first in ((before, 0), (after, shape[dim] - 1)):
-            if count > 0:
-                end = views.slice_axis(t.builder, x, dim, first, first + 1)
-                wanted = (*shape[:dim], count, *shape[dim + 1 :])
-                parts.append(views.expand(t.builder, end, wanted))
-        x = views.concat(t.builder, _in_order(parts, before), dim)
+        front = [margin(x, dim, before, is_front=True)] if before > 0 else []
+        back = [margin(x, dim, after, is_front=False)] if after > 0 else []
+        x = views.concat(t.builder, [*front, x, *back], dim)
     return x
-
-
-def _in_order(parts: list[NamedArray], before: int) -> list[NamedArray]:
-    """What was found first, after x itself, stands in front of it where there is a margin."""
-    return [parts[1], parts[0], *parts[2:]] if before > 0 else parts
 
 
 def _cropped(t: Lowering, x: NamedArray, dim: int, before: int, after: int) -> NamedArray:
