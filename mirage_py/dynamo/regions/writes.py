@@ -68,13 +68,22 @@ def _give_all_axes(graph: Graph) -> None:
     """Values that are put at positions, with the leading axes that torch would add."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.index_put.default):
         value = node.args[2]
-        missing = node.meta["val"].dim() - value.meta["val"].dim()
+        missing = _axes_at(node.args[0], node.args[1]) - value.meta["val"].dim()
         for _ in range(missing):
             with graph.inserting_before(node):
                 wider = graph.call_function(torch.ops.aten.unsqueeze.default, (value, 0))
             wider.meta["val"] = value.meta["val"].unsqueeze(0)
             node.replace_input_with(value, wider)
             value = wider
+
+
+def _axes_at(whole: Node, indices: Sequence[Node | None]) -> int:
+    """How many axes a tensor has at indices, of which all together make one place in it."""
+    given = [index.meta["val"] for index in indices if index is not None]
+    masks = [index for index in given if index.dtype in (torch.bool, torch.uint8)]
+    taken = len(given) - len(masks) + sum(mask.dim() for mask in masks)
+    made = max(1 if index.dtype in (torch.bool, torch.uint8) else index.dim() for index in given)
+    return int(whole.meta["val"].dim() - taken + made)
 
 
 def put_writes(graph: Graph, writes: Sequence[Write]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from mirage_py.dynamo.compile.compiler import GraphCompiler
@@ -90,6 +91,34 @@ def test_a_graph_that_writes_to_nothing_stays_as_it_is(traced: Traced):
 def test_a_write_whose_result_is_read_stays(traced: Traced):
     module = traced(lambda x, cache: cache.copy_(x) + 1, torch.ones(3), torch.zeros(3))
     assert take_writes(module.graph) == ()
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        (torch.arange(2), None, torch.tensor([3, 1])),
+        (torch.tensor([1]), torch.tensor([0])),
+        (None, torch.tensor([2])),
+        (torch.tensor([[0], [1]]), torch.tensor([0, 2])),
+        (torch.tensor([True, False]),),
+    ],
+)
+def test_values_get_the_axes_that_are_missing_at_the_indices(traced: Traced, indices: Any):
+    whole = torch.randn(2, 4, 5, 3)
+    value = torch.randn(whole[tuple(slice(None) if i is None else i for i in indices)].shape[-2:])
+
+    def put(whole: torch.Tensor, value: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        rest = iter(given)
+        places = [None if i is None else next(rest) for i in indices]
+        return torch.ops.aten.index_put.default(whole, places, value)
+
+    arguments = (whole, value, *(i for i in indices if i is not None))
+    module = traced(put, *arguments)
+    take_writes(module.graph)
+    module.recompile()
+    found = module(*arguments)
+    found = found[0] if isinstance(found, tuple) else found
+    torch.testing.assert_close(found, put(*arguments))
 
 
 def packed(
