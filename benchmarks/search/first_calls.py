@@ -19,7 +19,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -31,7 +30,9 @@ from benchmarks.search.bytecode import with_bytecode
 from benchmarks.search.fresh_process import in_fresh_process
 
 if TYPE_CHECKING:
+    from mirage_py.pipeline.selection.selection import Ranking
     from mirage_py.result import Result
+    from mirage_py.ugraph.ir.plan import Plan
 
 Json = dict[str, Any]
 Stack = tuple[str, ...]
@@ -43,7 +44,7 @@ WILD = (
 )  # fmt: skip
 _EVERY_S = 0.02
 _SHOWN = 6
-_LISTED = 40
+_UNTIMED = 12
 _STAGES = (
     "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
 )  # fmt: skip
@@ -144,21 +145,63 @@ def fallen(result: Result) -> Json:
 
 
 def timed(result: Result) -> Json:
-    """How many plans there were and how many have a time, of which structures, and the fastest; and
-    what was to be tried, in order: structures, and how many plans of each in a row.
-    """
+    """How many plans there were and how many have a time, of which structures, and the fastest."""
     found = [c for c in result.candidates if c.timing.time_us < inf]
     found.sort(key=lambda c: c.timing.time_us)
     fastest = [f"{c.timing.time_us:.2f} {c.timing.name}: {c.kind}" for c in found[:_SHOWN]]
-    structures = dict(Counter(c.kind for c in found).most_common())
-    in_order = [(kind, len([*group])) for kind, group in groupby(c.kind for c in result.candidates)]
     return {
         "plans": len(result.candidates),
         "timed": len(found),
-        "structures": structures,
-        "in_order": in_order[:_LISTED],
+        "structures": dict(Counter(c.kind for c in found).most_common()),
         "fastest": fastest,
     }
+
+
+def tried(result: Result) -> list[str]:
+    """A line for each plan in the order of trial: place, microseconds or what is wrong, structure,
+    kernels; of those without a time the first few.
+    """
+    lines, untimed = [], 0
+    for number, candidate in enumerate(result.candidates):
+        has_time = candidate.timing.time_us < inf
+        untimed += not has_time
+        if candidate.plan is None or (not has_time and untimed > _UNTIMED):
+            continue
+        why = candidate.reason
+        said = f"{candidate.timing.time_us:.2f}" if has_time else "-"
+        said += f" {why.name}" if why is not None else ""
+        lines.append(f"{number} {said} {candidate.kind}: {brief(candidate.plan)}")
+    return lines
+
+
+def brief(plan: Plan) -> str:
+    """Tiles, loops, warps, stages and flags of each kernel, as ``t64 s_part1/s128 w4 n3 start``."""
+    from benchmarks.suite.plan_format import described
+
+    return f"{plan.backend[:1]} " + " | ".join(map(_brief_kernel, described(plan)))
+
+
+def _brief_kernel(kernel: Json) -> str:
+    if "library" in kernel:
+        return str(kernel["library"])
+    grid = " ".join(f"{dim}{tile}" for dim, tile in kernel["grid"].items())
+    loops = "".join(f"/{dim}{tile}" for dim, tile in kernel["loops"])
+    stages = ",".join(map(str, dict.fromkeys(kernel["num_stages"])))
+    launched = [f"w{kernel['num_warps']}", *([f"n{stages}"] if stages else [])]
+    flags = (f"{k}={v}" for k, v in kernel["flags"].items() if k != "arch")
+    return " ".join((grid + loops, *launched, *flags))
+
+
+def ranked(ranking: Ranking) -> dict[str, list[int]]:
+    """Of each structure: plans that were ranked, their families, and how many of those were
+    verified.
+    """
+    found: dict[str, list[int]] = {}
+    for name in dict.fromkeys(i.name for i in ranking.ranked):
+        digests = [i.family.digest for i in ranking.ranked if i.name == name]
+        families = dict.fromkeys(digests)
+        found[name] = [len(digests), len(families), sum(d in ranking.verified for d in families)]
+    return found
 
 
 def measured_call(name: str, budget: float | None, share: float) -> Json:
@@ -172,11 +215,16 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
     function, arguments = call_of(name)
     torch.zeros(1, device="cuda").sum().item()
     results: list[Any] = []
-    run = pipeline.run
+    rankings: list[Any] = []
+    run, rank_plans = pipeline.run, pipeline.rank_plans
 
     def kept(*args: Any) -> Any:
         results.append(run(*args))
         return results[-1]
+
+    def ranking(*args: Any) -> Any:
+        rankings.append(rank_plans(*args))
+        return rankings[-1]
 
     sampler = Sampler()
     begun, begun_cpu = time.perf_counter(), time.process_time()
@@ -184,6 +232,7 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
         warnings.catch_warnings(),
         torch.no_grad(),
         patch.object(pipeline, "run", kept),
+        patch.object(pipeline, "rank_plans", ranking),
         patch.object(record, "_STAGES", sys.maxsize),
     ):
         warnings.simplefilter("ignore")
@@ -202,6 +251,9 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
         row["served"] = result.best.name
         row["not_served"] = fallen(result)
         row |= timed(result)
+        row["notes"] = list(result.notes)
+        row["ranked"] = [ranked(r) for r in rankings]
+        row["tried"] = tried(result)
         row["timeline"] = [[at, text] for at, text in known["timeline"] if "compiled" not in text]
     if share:
         row["tree"] = sampler.tree(seconds, share)
