@@ -32,7 +32,7 @@ from mirage_py.pipeline.partition.optimize_parts import (
 )
 from mirage_py.pipeline.partition.part_clock import LEAST_S
 from mirage_py.pipeline.partition.partition import Partition, partition
-from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings
+from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings, only
 from mirage_py.pipeline.searching import Searching
 from mirage_py.pipeline.selection.acceptable import about_rows, require_float32
 from mirage_py.pipeline.selection.backends import (
@@ -324,8 +324,15 @@ def _rank_plans(
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
-    types = TypeScreen()
+    types, ahead = TypeScreen(), Begun()
+
+    def begin(likely: Sequence[UGraph]) -> None:
+        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
+        ahead.update(begin_by_compilers(normal, likely, _TRIALS, request.seed, ahead))
+
     terms = searching.terms(types)
+    if on_ranked is not None:
+        terms = replace(terms, listed=begin)
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
@@ -339,20 +346,37 @@ def _rank_plans(
     told("verifying")
     # There may be no time for the last ones.
     tried = in_order_of_trial(ranked, target, request) if on_ranked is not None else ()
-    tested, ahead = [i.family for i in tried or ranked], Begun()
+    tested = [i.family for i in tried or ranked]
     if on_ranked is not None:
-        ahead = begin_by_compilers(normal, tested, _TRIALS, request.seed)
+        ahead = only(ahead, tested)
+        begin(tested)
         on_ranked(tried, target, request)
         if ahead:  # this process waits for them
             _begin_to_compile(request.baselines)
         verified_by = time_budget.verified_by()
+    judged: list[UGraph] = []
     verified = verify_families(
-        normal, tested, request, executor=executor, deadline=verified_by, begun=ahead
+        normal,
+        tested,
+        request,
+        executor=executor,
+        deadline=verified_by,
+        begun=ahead,
+        judged=judged.append,
     )
+    notes = (*notes, *_not_judged(tested, judged))
     traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(
         program, normal, target, found, verified, safe.faults, ranked, request, limits, notes, tried
     )
+
+
+def _not_judged(tested: Sequence[UGraph], judged: Sequence[UGraph]) -> Iterator[str]:
+    """That there was no time for the field test of some families, whose plans are not tried."""
+    every = dict.fromkeys(f.digest for f in tested)
+    left = len(every) - len({f.digest for f in judged})
+    if left:
+        yield f"{left} of {len(every)} families were not verified in time: their plans are left out"
 
 
 def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
@@ -387,9 +411,10 @@ def verify_families(
     executor: Executor | None = None,
     deadline: float | None = None,
     begun: Begun | None = None,
+    judged: Callable[[UGraph], object] = lambda _: None,
 ) -> dict[str, Verified]:
     """Those of the stabilised families that the field test finds equal, by digest; of some it has
-    ``begun``.
+    ``begun``. ``judged`` is given each that it says something of.
 
     After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
     first that passed is tested. A family that a field cannot judge is left out; raises
@@ -408,6 +433,7 @@ def verify_families(
         stop=request.should_stop,
         begun=begun,
     ):
+        judged(family)
         if isinstance(found, UnsupportedError):
             refused.append(found)
         elif found.equal:

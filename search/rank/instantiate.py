@@ -80,6 +80,8 @@ def _rank(
     if ranker.backend == "triton":
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
+    order = likely_first(forms, ranker)
+    terms.listed([forms[number].family for number in order])
     of_form: dict[int, list[Instance]] = {}
     in_doubt: dict[int, None] = {}
     # Forms of each structure that were ranked, and of those the ones that are not in doubt.
@@ -87,7 +89,7 @@ def _rank(
     settled: Counter[str] = Counter()
     most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
     best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
-    for number in likely_first(forms, ranker):
+    for number in order:
         form = forms[number]
         if settled[form.name] >= most:
             continue

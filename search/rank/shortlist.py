@@ -42,12 +42,14 @@ class Terms:
     with the best of what was looked at. When it is ``late`` it looks at few more, and at those only
     until one is not in ``doubt``, which says why a plan is likely refused; when it is ``over``, at
     one of each structure near the best: of those the model does not say which is the fastest.
+    ``listed`` is told of the families that it looks at, the likely ones first, before it does.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
     late: Callable[[], bool] = lambda: False
     over: Callable[[], bool] = lambda: False
     doubt: Callable[[Plan], str] = lambda _: ""
+    listed: Callable[[Sequence[UGraph]], None] = lambda _: None
 
 
 FREE = Terms()

@@ -53,26 +53,48 @@ def begin_findings(
     trials: int,
     seed: int,
     executor: Executor,
+    begun: Begun | None = None,
 ) -> Begun:
-    """Have the first families tested, by some of the places of an executor that has many."""
+    """What has ``begun``, and the first of the other families, as many as may be tested at a time
+    by some of the places of an executor that has many.
+    """
+    ahead = dict(begun or {})
     most = int(_AHEAD_SHARE * executor.places)
-    first = list({f.digest: f for f in families}.values())[: most if most > 1 else 0]
+    free = (most if most > 1 else 0) - sum(not f.done() for f in ahead.values())
+    fresh = [f for f in {f.digest: f for f in families}.values() if f.digest not in ahead]
     task = _task(program, trials, seed)
-    return {f.digest: executor.submit({**task, "family": dump_text(f)}) for f in first}
+    for family in fresh[: max(0, free)]:
+        ahead[family.digest] = executor.submit({**task, "family": dump_text(family)})
+    return ahead
 
 
 def begin_by_compilers(
-    program: Program, families: Sequence[UGraph], trials: int, seed: int
+    program: Program,
+    families: Sequence[UGraph],
+    trials: int,
+    seed: int,
+    begun: Begun | None = None,
 ) -> Begun:
     """The same, by workers that compile kernels next, where such are kept and nobody uses them."""
     workers = Settings.from_env().workers
     pool = WARM.take(workers)
     if pool is None:
-        return {}
+        return dict(begun or {})
     try:
-        return begin_findings(program, families, trials=trials, seed=seed, executor=pool)
+        return begin_findings(
+            program, families, trials=trials, seed=seed, executor=pool, begun=begun
+        )
     finally:
         WARM.give(workers, pool)
+
+
+def only(begun: Begun, families: Sequence[UGraph]) -> Begun:
+    """What has begun of these families; of others no test begins any more."""
+    wanted = {f.digest for f in families}
+    for digest, future in begun.items():
+        if digest not in wanted:
+            future.cancel()
+    return {digest: future for digest, future in begun.items() if digest in wanted}
 
 
 def findings(

@@ -317,7 +317,7 @@ def test_baselines_do_not_compile_beside_the_search(
         events.append("verify")
         return do(*given, **how)
 
-    def begin(program, families, trials, seed):
+    def begin(program, families, trials, seed, begun):
         dead = Future()
         dead.set_result(Reply("crash", reason="killed"))
         return {families[0].digest: dead} if elsewhere else {}
@@ -341,6 +341,37 @@ def test_baselines_do_not_compile_beside_the_search(
     with pytest.raises(UnsupportedError):
         optimize(parse(SPECS["softmax"]))
     assert events[6:] == ["search", "ended"]
+
+
+def test_likely_families_are_tested_while_plans_are_ranked(
+    on_h200, monkeypatch: pytest.MonkeyPatch
+):
+    """What nobody had time for is said."""
+    on_h200(10.0)
+    events: list[str] = []
+
+    def begin(program, families, trials, seed, begun):
+        events.append("begin")
+        assert families
+        return {families[0].digest: Future()}
+
+    def rank(*given, do=pipeline.rank_for):
+        found = do(*given)
+        events.append("ranked")
+        return found
+
+    def verify(program, families, *given, begun, judged, do=pipeline.verify_families, **how):
+        assert [f.done() for f in begun.values()] == [False]
+        first, *others = {f.digest: f for f in families}.values()
+        assert others
+        return do(program, [first], *given, judged=judged, **how)
+
+    monkeypatch.setattr(pipeline, "begin_by_compilers", begin)
+    monkeypatch.setattr(pipeline, "rank_for", rank)
+    monkeypatch.setattr(pipeline, "verify_families", verify)
+    result = optimize(parse(SPECS["softmax"]), backend="triton", budget=math.inf)
+    assert events == ["begin", "ranked", "begin"]
+    assert any("families were not verified in time" in note for note in result.notes)
 
 
 def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.MonkeyPatch):

@@ -61,6 +61,40 @@ def test_what_was_begun_elsewhere_is_found_the_same(softmax: Program, families: 
     assert here == there
 
 
+class Waiting:
+    """An executor whose tasks are never begun."""
+
+    places = 6
+
+    def submit(self, task: dict[str, object]) -> Future[Reply]:
+        del task
+        return Future()
+
+
+def test_half_of_the_places_test_families_at_a_time(
+    softmax: Program, families: list[UGraph]
+) -> None:
+    def begin(some: list[UGraph], begun: verify_pool.Begun) -> verify_pool.Begun:
+        return verify_pool.begin_findings(
+            softmax, some, trials=2, seed=3, executor=Waiting(), begun=begun
+        )
+
+    a, b, c, d = families
+    first = begin([a, b], {})
+    both = begin([b, c, d], first)
+    assert list(both) == [u.digest for u in (a, b, c)]
+    assert all(both[digest] is future for digest, future in first.items())
+    both[a.digest].set_result(Reply("crash", reason="killed"))
+    assert list(begin([d], both)) == [u.digest for u in families]
+
+
+def test_families_that_nobody_wants_any_more_are_not_begun(families: list[UGraph]) -> None:
+    begun: verify_pool.Begun = {u.digest: Future() for u in families[:3]}
+    kept = verify_pool.only(begun, [families[3], families[1]])
+    assert kept == {families[1].digest: begun[families[1].digest]}
+    assert [future.cancelled() for future in begun.values()] == [True, False, True]
+
+
 def test_compilers_that_wait_test_families_and_are_given_back(
     softmax: Program, families: list[UGraph], monkeypatch: pytest.MonkeyPatch
 ):
