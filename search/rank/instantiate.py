@@ -87,10 +87,24 @@ def _rank(
     # Forms of each structure that were ranked, and of those the ones that are not in doubt.
     begun: Counter[str] = Counter()
     settled: Counter[str] = Counter()
+    # Of what was ranked this is not known yet: a form of each structure near the best comes first,
+    # as a doubt takes as long as a ranking.
+    unasked: list[int] = []
     most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
     best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
+
+    def ask() -> None:
+        while unasked and not terms.over():
+            number = unasked.pop(0)
+            if terms.doubt(of_form[number][0].plan):
+                in_doubt[number] = None
+            else:
+                settled[forms[number].name] += 1
+
     for number in order:
         form = forms[number]
+        if begun[form.name]:
+            ask()
         if settled[form.name] >= most:
             continue
         is_over = bool(begun) and terms.over()
@@ -104,10 +118,9 @@ def _rank(
                 continue
         begun[form.name] += 1
         of_form[number] = found = _of_form(form, ranker, limit, quickly=is_over)
-        if found and terms.doubt(found[0].plan):
-            in_doubt[number] = None
-        elif found:
-            settled[form.name] += 1
+        if found:
+            unasked.append(number)
+    ask()
     trusted = [i for n in sorted(of_form) if n not in in_doubt for i in of_form[n]]
     doubted = [i for n in sorted(in_doubt) for i in of_form[n]]
     kept = _seated(trusted, limit - int(_IN_DOUBT * limit) if doubted else limit)
