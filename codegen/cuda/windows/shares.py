@@ -99,8 +99,10 @@ def window_dims(
     if not is_plain:
         return ()
     stores = [n for _, n in block.stores()]
+    # A thread has one result for each of its places: none for each position of a window, as a norm
+    # over groups of neighbours has.
     is_whole = all(
-        n.op == "store" and all(d in n.access.dims() for d in grid) and not n.access.is_look_up
+        n.op == "store" and set(n.access.dims()) == set(grid) and not n.access.is_look_up
         for n in stores
     )
     used = [n.access for n in block.nodes if n.op in ("load", "store")]

@@ -108,7 +108,7 @@ class _Unroller:
 
     def _value(self, number: int, at: Mapping[str, int]) -> int:
         node = self.nodes[number]
-        key = number, tuple(at[d] for d in node.dims if d in at)
+        key = number, tuple(at[d] for d in node.dims)
         if key not in self.known:
             self.known[key] = self._made(number, node, at)
         return self.known[key]
@@ -166,7 +166,7 @@ class _Unroller:
 
     def _mapping(self, at: Mapping[str, int]) -> dict[str, IndexExpr]:
         registers = self.shares.registers
-        found = {d: ix.dim(d) * n + at.get(d, 0) for d, n in registers.items()}
+        found = {d: ix.dim(d) * n + at[d] for d, n in registers.items()}
         return found | {d: ix.const(at[d]) for d in self.shares.window if d in at}
 
     def _form(self, expr: IndexExpr, at: Mapping[str, int]) -> Linear:
@@ -176,15 +176,13 @@ class _Unroller:
         known = self.sums[expr]
         if known is None:
             return linear(ix.simplify(expr.substitute(self._mapping(at)), self.extents))
-        inside = sum(
-            f * (at.get(t.name, 0) if t.is_dim else t.evaluate(at)) for t, f in known.inside
-        )
+        inside = sum(f * t.evaluate(at) for t, f in known.inside)
         return Linear(known.terms, known.constant + inside)
 
     def _condition(self, predicate: Predicate, at: Mapping[str, int]) -> Condition:
         if predicate not in self.dims_of:
             self.dims_of[predicate] = predicate.dims()
-        key = predicate, tuple(at.get(d, 0) for d in self.dims_of[predicate])
+        key = predicate, tuple(at[d] for d in self.dims_of[predicate])
         if key not in self.conditions:
             parts = [self._condition(a, at) for a in predicate.args]
             forms = [self._form(e, at) for e in predicate.exprs]

@@ -235,6 +235,22 @@ def test_a_sum_over_rows_is_no_window():
     assert window_dims(block, program.sizes, program.tensors) == ()
 
 
+@needs_compiler
+def test_a_norm_over_groups_of_neighbours_is_no_window():
+    """It has a result for each position of a group: the first of them alone had been written."""
+    args = drawn((4, 32), (32,))
+    program = traced(lambda x, w: functional.silu(functional.group_norm(x, 8, w)), *args)
+    whole = BlockGraph.whole(program.name, program.nodes, program.outputs, program.dim_names)
+    summed = {d for n in program.nodes if n.op == "sum" for d in n.reduced}
+    grid = tuple(GridAxis(d, 4) for d in program.dim_names if d not in summed)
+    assert len(grid) == 2
+    block = replace(whole, grid=grid)
+    assert window_dims(block, program.sizes, program.tensors) == ()
+    plan = Plan(UGraph(program, (block,)), (LaunchConfig(num_warps=1),), "cuda")
+    want = functional.silu(functional.group_norm(args[0].double(), 8, args[1].double()))
+    assert (emulated(plan, args) - want).abs().max() <= 2**-8 * want.abs().max()
+
+
 @pytest.mark.parametrize(("op", "is_joined"), [("relu", True), ("log", False), ("rsqrt", False)])
 def test_a_selection_stays_where_its_value_is_no_number_outside(op: str, is_joined: bool):
     """Loads are 0 there, and 0 times the logarithm of 0 is NaN."""
