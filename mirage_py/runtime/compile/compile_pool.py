@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -74,8 +75,11 @@ class CompilePool:
         deadline: float | None = None,
         ended_by: float | None = None,
         stop: Callable[[], bool] = lambda: False,
+        more: Callable[[], Sequence[Plan]] = tuple,
     ) -> list[CompileOutcome]:
-        """Compile every plan for sm_``capability``; outcomes in the order of the plans.
+        """Compile every plan for sm_``capability``; outcomes in the order of the plans. There may
+        be ``more`` each time that a worker is free: they come after the plans by number, and are
+        compiled before those that wait.
 
         Kernels that several plans have in common are compiled once. A plan is emitted when a worker
         is free for it, the first plans first: emitting hundreds takes longer than a small budget.
@@ -85,14 +89,21 @@ class CompilePool:
         processes cannot start.
         """
         work = _Work(on_outcome)
+        plans = list(plans)
+        waiting = deque(range(len(plans)))
 
         def emitted() -> Iterator[Task]:
-            for number in range(len(plans)):
+            while waiting:
                 late = deadline is not None and time.monotonic() > deadline
-                if stop() or (number >= self._count and late):
+                begun = len(plans) - len(waiting)
+                if stop() or (begun >= self._count and late):
                     why = reason(Code.NOT_BEGUN, INTERRUPTED if stop() else OUT_OF_TIME)
-                    work.give_up(range(number, len(plans)), why)
+                    work.give_up(sorted(waiting), why)
                     return
+                known = len(plans)
+                plans.extend(more())
+                waiting.extendleft(reversed(range(known, len(plans))))
+                number = waiting.popleft()
                 for kernel in work.emit(plans, number):
                     task = _task(work.kernels[kernel], capability)
                     yield task if self.executor.is_here else there(task)

@@ -13,6 +13,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,9 @@ _FAR_AHEAD = 0.6
 # The user's function has other results than its program if they are so many times as far apart as
 # rounding explains, in more than this share of the elements: one that jumps may be, in a few.
 _BEYOND_ROUNDING, _FEW_ELEMENTS = 10.0, 0.01
+# While plans compile: from so many times on, and so many plans that differ from the fastest in one
+# launch option. They come before plans that are predicted to be slower.
+_STEPS_AFTER, _STEPS = 6, 9
 # Trials that have begun while others compile: what compiles meanwhile and is likelier comes first.
 _AHEAD = 4
 # By when, in shares of a time budget, no plan begins to compile any more, those that still do are
@@ -161,7 +165,9 @@ def tune(
             counts_host=counts_host,
         )
         with CompilePool(compile_workers, scheduler=scheduler) as pool:
-            tuner.compile(tuner.candidates, pool, target, compiled_by, warm_up, given_up_at)
+            tuner.compile(
+                tuner.candidates, pool, target, compiled_by, warm_up, given_up_at, neighbours
+            )
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
@@ -213,30 +219,49 @@ class _Tuner:
         deadline: float | None,
         warm_up: WarmUp | None = None,
         ended_by: float | None = None,
+        neighbours: Neighbours = lambda _: (),
     ) -> None:
         """Compile candidates; drop what does not compile or fit the target, and what has broken the
         GPU context of an earlier process.
 
         Those that have compiled are tried while others compile, the first of the candidates first,
-        as soon as nothing of a ``warm_up`` measures on the GPU but in turns.
+        as soon as nothing of a ``warm_up`` measures on the GPU but in turns. Of those
+        ``neighbours`` of the fastest that differ in launch options a few are candidates, too, and
+        come first.
         """
+        first = len(candidates)
+        climbed: set[Plan] = set()
         plans = [c.plan for c in candidates if c.plan is not None]
         self.progress.found(len(self.candidates))
         done = 0
-        waiting: list[int] = []
+        # Whether it is of the plans that were given, and its number.
+        waiting: list[tuple[bool, int]] = []
+
+        def steps() -> list[Plan]:
+            timed = self.check.timed
+            leader = min(timed, key=timed.__getitem__, default=None)
+            if leader is None or leader in climbed or len(timed) < _STEPS_AFTER:
+                return []
+            climbed.add(leader)
+            known = {c.plan for c in self.candidates}
+            near = (p for p in neighbours(leader) if p.ugraph == leader.ugraph and p not in known)
+            found = list(islice(near, _STEPS))
+            number = len(self.candidates)
+            self.candidates += [Candidate(_name(number + n, p), p) for n, p in enumerate(found)]
+            return found
 
         def begin(most: float) -> None:
             if not self.check.is_ready or not (warm_up is None or warm_up.takes_turns):
                 return
             while waiting and self.check.waiting < most:
-                plan = candidates[heapq.heappop(waiting)].plan
+                plan = candidates[heapq.heappop(waiting)[1]].plan
                 assert plan is not None
                 self.check.begin(plan, l2_bytes=target.l2_bytes, reps=_REPS)
 
         def take(number: int, outcome: CompileOutcome) -> None:
             nonlocal done
             done += 1
-            self.progress(f"compiled {done} of {len(plans)}")
+            self.progress(f"compiled {done} of {len(candidates)}")
             candidate = candidates[number]
             candidate.reason = outcome.reason
             candidate.facts = outcome.facts
@@ -246,7 +271,7 @@ class _Tuner:
                 return
             candidate.reason = why_not(candidate.plan)
             if candidate.alive:
-                heapq.heappush(waiting, number)
+                heapq.heappush(waiting, (number < first, number))
             begin(_AHEAD)
 
         with self.stages.timed("compile"), rarely_collecting():
@@ -257,6 +282,7 @@ class _Tuner:
                 deadline=deadline,
                 ended_by=ended_by,
                 stop=self.should_stop,
+                more=steps,
             )
         begin(inf)
 

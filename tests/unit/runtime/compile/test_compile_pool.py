@@ -233,6 +233,22 @@ def test_a_plan_is_emitted_when_a_worker_is_free_for_it(
     assert {o.reason for o in outcomes[compiled:]} <= {reason(Code.NOT_BEGUN, OUT_OF_TIME)}
 
 
+def test_more_plans_come_before_those_that_wait(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock(monkeypatch)
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(6)]
+    done: list[int] = []
+    with CompilePool(1) as pool:
+        outcomes = pool.compile(
+            plans[:4],
+            90,
+            deadline=clock.now + 45.0,
+            on_outcome=lambda n, _: done.append(n),
+            more=lambda: plans[4:] if done == [0] else (),
+        )
+    assert done == [0, 4, 5, 1, 2, 3]
+    assert [o.compiled for o in outcomes] == [True, True, True, False, True, True]
+
+
 def test_what_still_compiles_is_given_up_when_enough_has(monkeypatch: pytest.MonkeyPatch):
     """It was waited for as long as it took: once 6.5 s of a budget of 11."""
     clock = Clock(monkeypatch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -113,14 +114,22 @@ class Pool:
         self.order = order
 
     def compile(
-        self, plans, capability, *, on_outcome, deadline, ended_by, stop
+        self, plans, capability, *, on_outcome, deadline, ended_by, stop, more=tuple
     ) -> list[CompileOutcome]:
         facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
-        found = [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
-        for number in sorted(range(len(found)), key=lambda n: [*self.order, n].index(n)):
+        plans = list(plans)
+        left = sorted(range(len(plans)), key=lambda n: [*self.order, n].index(n))
+        found = {}
+        while left:
+            known = len(plans)
+            plans += more()
+            left = [*range(known, len(plans)), *left]
+            number = left.pop(0)
+            default = CompileOutcome((facts,))
+            found[number] = self.outcomes.get(number_of(plans[number]), default)
             self.check.compiled += 1
             on_outcome(number, found[number])
-        return found
+        return [found[number] for number in range(len(plans))]
 
 
 class Runner:
@@ -189,6 +198,7 @@ class Scene:
         baselines=("eager", "compile"),
         top_k: int = 2,
         neighbours=lambda _: (),
+        beside=lambda _: (),
         climbing_rounds: int = 2,
         made=numbered,
         vouch=lambda _: None,
@@ -205,7 +215,7 @@ class Scene:
         )  # fmt: skip
         self.host = dict(host or {})
         pool = Pool(self.outcomes, self.check, self.compiled_in_order)
-        tuner.compile(tuner.candidates, pool, H200, None, warm_up)
+        tuner.compile(tuner.candidates, pool, H200, None, warm_up, None, beside)
         self.check.times = self.times
         if warm_up is not None:
             tuner.wait_for_baselines(warm_up, None)
@@ -216,6 +226,17 @@ class Scene:
         if held:
             tuner.race_with_held(warm_up, top_k)
         return tuner.report()
+
+
+class Baselines:
+    """Baselines that compile beside the plans."""
+
+    seconds: ClassVar = {}
+    late = ()
+    takes_turns = False
+
+    def wait(self, most_s: float | None) -> float:
+        return 0.0
 
 
 BASE = {"eager": 20.0, "compile": 15.0}

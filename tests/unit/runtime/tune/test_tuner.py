@@ -15,6 +15,7 @@ from unit.runtime.tune.scene import (
     PROGRAM,
     RIGHT,
     WRONG,
+    Baselines,
     Check,
     Scene,
     in_cuda,
@@ -306,17 +307,6 @@ def test_what_is_held_is_compiled_where_it_could_win(
     # As reported: it was not compiled.
     why = report.measured[-1].reason
     assert why is None if begun else why.code is Code.NOT_BEGUN
-
-
-class Baselines:
-    """Baselines that compile beside the plans."""
-
-    seconds: ClassVar = {}
-    late = ()
-    takes_turns = False
-
-    def wait(self, most_s: float | None) -> float:
-        return 0.0
 
 
 def test_what_has_compiled_is_tried_beside_the_others(monkeypatch: pytest.MonkeyPatch):
