@@ -12,6 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
+from mirage_py.axioms.proof.steps import Proof
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.selection.code_reports import CodeReports
 from mirage_py.pipeline.selection.record import kernel_resources, race_record, ranked_plans
@@ -39,7 +40,7 @@ from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.field_test.field_test import FieldEvidence
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
-from mirage_py.verify.samples.sampled_test import sampled_test
+from mirage_py.verify.samples.sampled_test import SampleEvidence, sampled_test
 
 if TYPE_CHECKING:
     from mirage_py.runtime.cpu.cpu_run import CpuCheck
@@ -303,10 +304,8 @@ class Ranking:
         """
         instance = next(i for i in self.instances if i.plan == (origin or plan))
         field = self._field_evidence(instance.family.digest, plan)
-        ugraph = plan.ugraph
-        seed = self.request.seed
-        sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=seed).require()
-        proof = prove(self.normal, ugraph)
+        sampled, proof = self._sampled(plan.ugraph)
+        sampled.require()
         return Evidence(
             trials=field.trials,
             primes=field.primes,
@@ -321,6 +320,19 @@ class Ranking:
             functions=field.functions.document() if field.functions else None,
             code=CodeReports(partial(_code_of, plan, self.target)),
         )
+
+    def _sampled(self, ugraph: UGraph) -> tuple[SampleEvidence, Proof | None]:
+        """The test of real tiles, and the proof: plans that differ in launch options share them."""
+        if ugraph.digest not in self._of_ugraphs:
+            seed = self.request.seed
+            sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=seed)
+            self._of_ugraphs[ugraph.digest] = sampled, prove(self.normal, ugraph)
+        return self._of_ugraphs[ugraph.digest]
+
+    @cached_property
+    def _of_ugraphs(self) -> dict[str, tuple[SampleEvidence, Proof | None]]:
+        """What that found, by digest."""
+        return {}
 
     @cached_property
     def _tests(self) -> FamilyTests:
