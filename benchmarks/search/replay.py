@@ -46,7 +46,8 @@ _DIGITS = 4
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan of the list: ``name`` is its structure, ``score`` and ``roofline`` are logarithms of
-    predicted microseconds, ``us`` is 0 where nothing was measured.
+    predicted microseconds, ``us`` is 0 where nothing was measured, ``grid`` numbers the grids of
+    the kernel that takes longest.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Plan:
     roofline: float
     score: float
     us: float
+    grid: int = 0
 
 
 def by_both(plans: Sequence[Plan]) -> list[int]:
@@ -115,10 +117,12 @@ def plans_of(name: str) -> list[Plan]:
     instances = ranked_plans(name, inf)
     features = [plan_features(i.plan, H200) for i in instances]
     scores = _fold(name).scores(features)
+    grids = {g: n for n, g in enumerate(dict.fromkeys(i.grid for i in instances))}
     return [
         Plan(
             i.name, i.plan.backend, i.doubt, round(f[ROOFLINE], _DIGITS),
             round(float(score), _DIGITS), known.get((i.plan.backend, shape_of(i.plan)), 0.0),
+            grids[i.grid],
         )
         for i, f, score in zip(instances, features, scores, strict=True)
     ]  # fmt: skip

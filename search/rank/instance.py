@@ -45,8 +45,13 @@ class Instance:
     name: str
     tiling: Hashable
     leading: Hashable
-    leading_grid: Hashable
+    leading_grid: tuple[Hashable, ...]
     doubt: str = ""
+
+    @property
+    def grid(self) -> Hashable:
+        """Which kernel takes longest and the tiles of its grid, whatever the formula."""
+        return self.leading_grid[1:]
 
     @property
     def sort(self) -> Hashable:

@@ -113,10 +113,10 @@ def test_what_either_order_has_first_is_early(instances: list[Instance], tmp_pat
 def test_a_gpu_without_weights_has_the_order_of_the_roofline(instances: list[Instance]):
     assert ranker_of(H100.name) is None
     found = ranked_by_measurements(instances, H100)
-    leaders = {i.name: i for i in reversed(instances)}
+    leaders = {(i.name, i.grid): i for i in reversed(instances)}
     assert found[0] is instances[0]
-    assert [i for i in found if i is not leaders[i.name]] == [
-        i for i in instances if i is not leaders[i.name]
+    assert [i for i in found if i is not leaders[i.name, i.grid]] == [
+        i for i in instances if i is not leaders[i.name, i.grid]
     ]
 
 

@@ -13,6 +13,7 @@ from mirage_py.search.rank.trial_order import in_turns
 class Tried:
     name: str
     doubt: str = ""
+    grid: int = 0
 
 
 # Twenty plans of one kernel, and one of each of two others that are predicted to be slower.
@@ -41,6 +42,15 @@ def test_of_many_structures_a_few_have_turns():
     tried = [*MANY, *(Tried(f"split s x{n}: 2 kernels") for n in range(2, 22))]
     found = order(tried, [10.0] * 20 + [15.0 + n / 100 for n in range(20)])
     assert {n for n in found[:22] if n >= 20} == set(range(20, 27))
+
+
+def test_another_grid_of_a_structure_is_tried_early():
+    """Splits with 64 rows came fortieth, after many plans with 128 that were slower."""
+    split = [Tried("split s x4: 2 kernels", grid=int(n > 7)) for n in range(10)]
+    found = order([*MANY, *split], [10.0 + n / 10 for n in range(20)] + [14.0] * 10)
+    assert found.index(20) < 6
+    assert found.index(28) < 12
+    assert found.index(29) > 22
 
 
 def test_what_the_roofline_has_first_is_tried_early():
