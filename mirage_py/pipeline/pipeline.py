@@ -32,7 +32,13 @@ from mirage_py.pipeline.partition.optimize_parts import (
 )
 from mirage_py.pipeline.partition.part_clock import LEAST_S
 from mirage_py.pipeline.partition.partition import Partition, partition
-from mirage_py.pipeline.pools.verify_pool import Begun, begin_by_compilers, findings, only
+from mirage_py.pipeline.pools.verify_pool import (
+    IDLE_SHARE,
+    Begun,
+    begin_by_compilers,
+    findings,
+    only,
+)
 from mirage_py.pipeline.searching import Searching
 from mirage_py.pipeline.selection.acceptable import about_rows, require_float32
 from mirage_py.pipeline.selection.backends import (
@@ -326,13 +332,13 @@ def _rank_plans(
     told(f"ranking the instances of {len(families)} families")
     types, ahead = TypeScreen(), Begun()
 
-    def begin(likely: Sequence[UGraph]) -> None:
-        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
-        ahead.update(begin_by_compilers(normal, likely, _TRIALS, request.seed, ahead))
-
+    begin = partial(begin_by_compilers, normal, trials=_TRIALS, seed=request.seed)
     terms = searching.terms(types)
     if on_ranked is not None:
-        terms = replace(terms, listed=begin)
+        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
+        terms = replace(
+            terms, listed=lambda likely: ahead.update(begin(likely, begun=ahead, share=IDLE_SHARE))
+        )
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
@@ -348,8 +354,7 @@ def _rank_plans(
     tried = in_order_of_trial(ranked, target, request) if on_ranked is not None else ()
     tested = [i.family for i in tried or ranked]
     if on_ranked is not None:
-        ahead = only(ahead, tested)
-        begin(tested)
+        ahead = begin(tested, begun=only(ahead, tested))
         on_ranked(tried, target, request)
         if ahead:  # this process waits for them
             _begin_to_compile(request.baselines)

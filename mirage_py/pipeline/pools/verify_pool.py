@@ -38,8 +38,11 @@ _AT_LAST_S = 10.0
 # After the deadline, in which tests that others have begun may end: those of split reductions take
 # three times as long as others, and kernels compile meanwhile.
 _BEGUN_S = 1.5
-# Share of an executor's places that test families while the others do something else.
-_AHEAD_SHARE = 0.5
+# Share of an executor's places that test families while the others compile, and before anything
+# compiles.
+_AHEAD_SHARE, IDLE_SHARE = 0.5, 1.0
+# With no more than these nothing is tested ahead: this process and what compiles take them.
+_FEW_PLACES = 3
 _LOOK_S = 0.05
 
 # Tests that were asked for, by the digests of the families.
@@ -54,13 +57,14 @@ def begin_findings(
     seed: int,
     executor: Executor,
     begun: Begun | None = None,
+    share: float = _AHEAD_SHARE,
 ) -> Begun:
     """What has ``begun``, and the first of the other families, as many as may be tested at a time
-    by some of the places of an executor that has many.
+    by a ``share`` of the places of an executor that has many.
     """
     ahead = dict(begun or {})
-    most = int(_AHEAD_SHARE * executor.places)
-    free = (most if most > 1 else 0) - sum(not f.done() for f in ahead.values())
+    most = int(share * executor.places) if executor.places > _FEW_PLACES else 0
+    free = most - sum(not f.done() for f in ahead.values())
     fresh = [f for f in {f.digest: f for f in families}.values() if f.digest not in ahead]
     task = _task(program, trials, seed)
     for family in fresh[: max(0, free)]:
@@ -74,6 +78,7 @@ def begin_by_compilers(
     trials: int,
     seed: int,
     begun: Begun | None = None,
+    share: float = _AHEAD_SHARE,
 ) -> Begun:
     """The same, by workers that compile kernels next, where such are kept and nobody uses them."""
     workers = Settings.from_env().workers
@@ -82,7 +87,7 @@ def begin_by_compilers(
         return dict(begun or {})
     try:
         return begin_findings(
-            program, families, trials=trials, seed=seed, executor=pool, begun=begun
+            program, families, trials=trials, seed=seed, executor=pool, begun=begun, share=share
         )
     finally:
         WARM.give(workers, pool)

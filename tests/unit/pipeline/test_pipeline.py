@@ -317,7 +317,7 @@ def test_baselines_do_not_compile_beside_the_search(
         events.append("verify")
         return do(*given, **how)
 
-    def begin(program, families, trials, seed, begun):
+    def begin(program, families, trials, seed, begun, share=0.5):
         dead = Future()
         dead.set_result(Reply("crash", reason="killed"))
         return {families[0].digest: dead} if elsewhere else {}
@@ -350,8 +350,8 @@ def test_likely_families_are_tested_while_plans_are_ranked(
     on_h200(10.0)
     events: list[str] = []
 
-    def begin(program, families, trials, seed, begun):
-        events.append("begin")
+    def begin(program, families, trials, seed, begun, share=0.5):
+        events.append(f"begin on {share}")
         assert families
         return {families[0].digest: Future()}
 
@@ -370,7 +370,7 @@ def test_likely_families_are_tested_while_plans_are_ranked(
     monkeypatch.setattr(pipeline, "rank_for", rank)
     monkeypatch.setattr(pipeline, "verify_families", verify)
     result = optimize(parse(SPECS["softmax"]), backend="triton", budget=math.inf)
-    assert events == ["begin", "ranked", "begin"]
+    assert events == ["begin on 1.0", "ranked", "begin on 0.5"]
     assert any("families were not verified in time" in note for note in result.notes)
 
 

@@ -86,6 +86,10 @@ def test_half_of_the_places_test_families_at_a_time(
     assert all(both[digest] is future for digest, future in first.items())
     both[a.digest].set_result(Reply("crash", reason="killed"))
     assert list(begin([d], both)) == [u.digest for u in families]
+    every = verify_pool.begin_findings(
+        softmax, families, trials=2, seed=3, executor=Waiting(), share=verify_pool.IDLE_SHARE
+    )
+    assert list(every) == [u.digest for u in families]
 
 
 def test_families_that_nobody_wants_any_more_are_not_begun(families: list[UGraph]) -> None:
