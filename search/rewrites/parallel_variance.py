@@ -17,9 +17,10 @@ from functools import partial, reduce
 from itertools import islice
 from math import inf, prod
 
+from mirage_py.codegen.tiling.tiles import next_power_of_two
 from mirage_py.search.extract.lower import kernel_name
 from mirage_py.search.rewrites.pieces import in_sequence, piece, stored_tensors
-from mirage_py.search.tilings.kinds import has_loops
+from mirage_py.search.space.layouts_in_memory import axes_as_read
 from mirage_py.targets import Target
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.data_flow import cone
@@ -34,10 +35,11 @@ from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
 Search = Callable[[Program], Sequence[UGraph]]
 
 # Elements of a part, at most: a block holds them as one tile. And points of one whose tile is over
-# rows, too, as what lies side by side in memory is not reduced.
-_ALONG, _ACROSS = (16384, 4096), (256, 64)
-# Of more parts one block that combines them has several tiles.
-_ONE_TILE = 1 << 14
+# rows, too, as fewer elements of one lie side by side in memory than are worth an access.
+_ALONG, _ACROSS, _LONG_RUN = (16384, 4096), (256, 64), 64
+# Of more elements one block that combines the parts has several tiles. Where rows lie side by side
+# in memory, and not the parts of one, a tile has so many rows, one line of float32.
+_ONE_TILE, _ROWS_BESIDE = 1 << 14, 16
 # Parts are at most so many times smaller, where sizes have few divisors.
 _SMALLER = 8
 # Shorter rows are one tile.
@@ -155,10 +157,10 @@ def cuts_into_parts(program: Program, target: Target) -> list[Cut]:
     nodes, reduced = program.nodes, rows.reduced
     loads = [nodes[n].access for n in cone(nodes, rows.elements) if nodes[n].op == "load"]
     distances = {d: _distance(program, loads, d) for d in program.dim_names}
-    nearest = min(distances.values())
-    is_across = all(distances[d] > nearest for d in reduced)
+    beside = min((x for d, x in distances.items() if d not in reduced), default=inf)
+    run = prod(program.sizes[d] for d in reduced if distances[d] < beside)
     found = []
-    for most in _ACROSS if is_across else _ALONG:
+    for most in _ALONG if run >= _LONG_RUN else (run * points for points in _ACROSS):
         left, outer, cut = most, list[str](), Cut(())
         for dim in sorted(reduced, key=lambda d: (distances[d], d)):
             size = program.sizes[dim]
@@ -205,12 +207,26 @@ def _families(
     first = _as_written(piece(combined, stored, *parts, outputs=()))
     rest = piece(combined, stored, *rows.read, outputs=rows.outputs)
     found = [_as_written(rest)]
-    if prod(whole.sizes[d] for d in cut.outer) > _ONE_TILE:
-        found = list(islice((u for u in search(rest) if has_loops(u) and may(u)), 1))
+    if _least_tile(combined, cut.outer, parts[0]) > _ONE_TILE:
+        longest = max(cut.outer, key=lambda d: whole.sizes[d])
+        looped = (u for u in search(rest) if _loops_over(u, longest) and may(u))
+        found = list(islice(looped, 1))
     last = [_as_written(piece(combined, stored, outputs=rows.others))] if rows.others else []
     tensors = tuple(stored.values())
     made = (in_sequence(whole, (first, middle, *last), tensors) for middle in found)
     return [u for u in made if u is not None]
+
+
+def _loops_over(ugraph: UGraph, dim: str) -> bool:
+    blocks = (k for k in ugraph.kernels if isinstance(k, BlockGraph))
+    return any(section.loop == dim for block in blocks for section in block.sections)
+
+
+def _least_tile(combined: Program, outer: Collection[str], part: int) -> int:
+    """Elements of the smallest tile that has a value of all parts of a row."""
+    *_, last = axes_as_read(combined, combined.nodes[part].dims)
+    beside = 1 if last in outer else min(_ROWS_BESIDE, next_power_of_two(combined.sizes[last]))
+    return beside * prod(next_power_of_two(combined.sizes[d]) for d in outer)
 
 
 def _as_written(program: Program) -> UGraph:

@@ -51,7 +51,8 @@ def with_rewrites(
 
     found = with_cut_chains(program, of_piece)
     in_one_pass = with_parallel_variance(program, of_one_kernel, may, target)
-    found += in_one_pass or with_split_reductions(program, of_piece, target)
+    fits = in_one_pass and best(in_one_pass)
+    found += in_one_pass if fits else with_split_reductions(program, of_piece, target)
     found += independent(program)
     found += with_precomputed_operands(program, search, independent, may)
     for fusion in horizontal_fusions(program):

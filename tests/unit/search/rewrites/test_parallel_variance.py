@@ -11,7 +11,9 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.task import SearchLimits
-from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
+from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rank.shortlist import best_families
+from mirage_py.search.rewrites.parallel_variance import cuts_into_parts, with_parallel_variance
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.ir.program import Program
@@ -71,3 +73,37 @@ def test_nothing_is_lost_far_from_zero(family: UGraph) -> None:
     np.testing.assert_allclose(computed[..., 0], wanted, rtol=1e-6)
     # Of few elements a part's mean is far from that of all, and rounding it matters.
     assert not FloatScreen().fault(family)
+
+
+def test_parts_of_channels_that_lie_side_by_side_are_combined_in_a_loop() -> None:
+    """A tile has all parts of 16 channels, a line of memory: of 2048 parts that was too large, and
+    no family in one pass fitted any GPU.
+    """
+    text = """S = 524288, C = 64
+X[S, C] : bf16
+let A[c] = sum[s](X[s, c]) / 524288
+V[C] : f32
+V[c] = sum[s](square(X[s, c] - A[c])) / 524288"""
+    program = replace(normalise(parse(text)), name="channels_last")
+
+    def of_one_kernel(piece: Program) -> list[UGraph]:
+        return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
+
+    found, *_ = with_parallel_variance(program, of_one_kernel, lambda _: True, H200)
+    ((us, _),) = best_families([found], KernelRanker(H200, "cuda"))
+    # The time of reading the 67 MB twice, and some; one kernel takes eleven times as long.
+    assert us < 3 * program.inputs[0].bytes / H200.dram_bytes_per_us
+    assert FamilyTests(program, trials=2, seed=0).run(found).equal
+
+
+def test_a_group_of_few_channels_is_cut_across_its_points() -> None:
+    """Its 8 channels are 16 bytes side by side; a tile has the other groups, too. Parts of 1849
+    points had 118336 elements with them, and did not fit.
+    """
+    text = """B = 128, S = 66564, G = 8, C = 8
+X[B, S, G, C] : bf16
+let A[b, g] = sum[s, c](X[b, s, g, c]) / 532512
+V[B, G] : f32
+V[b, g] = sum[s, c](square(X[b, s, g, c] - A[b, g])) / 532512"""
+    cuts = cuts_into_parts(parse(text), H200)
+    assert [(c.dim, c.splits) for c in cuts] == [("s", 387), ("s", 1548)]
