@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from nightly import NIGHTLY
 
 from benchmarks.gallery.gallery import ENTRIES
 from mirage_py.errors import UnsupportedError
@@ -78,6 +79,8 @@ PAGES: dict[str, Callable[[], str]] = {
 # One of each template is looked at in light colours as well.
 _IN_LIGHT = ("attention", "llama8b", "refused", "compiled_model")
 TEN = [name for name in PAGES if name != "compiled_model"]
+# By night: one or two Triton kernels, won or lost, as ``attention``, ``lora`` and ``softmax`` are.
+ALIKE = ("gated_mlp", "layernorm_linear", "ntrans", "rmsnorm_matmul")
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +108,7 @@ def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str
     page.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [n for n in PAGES if NIGHTLY or n not in ALIKE])
 def test_a_report_opens_and_all_of_it_works(
     dark: BrowserContext, without_script: BrowserContext, axe: str, tmp_path: Path, name: str
 ) -> None:

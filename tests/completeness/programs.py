@@ -277,7 +277,7 @@ CASES: dict[str, Case] = {
         outer_product, ("mul", "add"), _PRODUCTS, {(): 4, ("d",): 5}, {(): 5, ("d",): 6}
     ),
     "chain": Case(
-        chain, ("mul",), _PRODUCTS, {(): 4, ("d",): 5, ("r",): 4}, {(): 5, ("d",): 6, ("r",): 6}
+        chain, ("mul",), _PRODUCTS, {(): 4, ("d",): 4, ("r",): 4}, {(): 5, ("d",): 6, ("r",): 6}
     ),
     "lora": Case(lora, ("mul", "add"), _PRODUCTS, {(): 4, ("d",): 5}, {(): 5, ("d",): 6}),
     "two_contractions": Case(
@@ -349,7 +349,7 @@ PAIRS = (
     Subject("matmul", ((), ()), 5, "d"),
     Subject("matmul", (("d",), ()), 5, "d"),
     Subject("chain", ((), ()), 4),
-    Subject("chain", (("d",), ("r",)), 6),
+    Subject("chain", (("d",), ("r",)), 5),
     Subject("share_matmul", ((), ()), 5),
     Subject("l2_norm", ((), ()), 5),
     Subject("softmax", (("n",), ()), 6),
@@ -358,6 +358,7 @@ FURTHER_PAIRS = (
     Subject("l2_norm", ((), ()), 6),
     Subject("matmul", ((), ()), 6, "d"),
     Subject("chain", ((), ()), 5),
+    Subject("chain", (("d",), ("r",)), 6),
     Subject("lora", ((), ()), 5),
     Subject("share_matmul", ((), ()), 6),
     Subject("share_matmul", (("d",), ("d",)), 6),
