@@ -11,6 +11,13 @@ independent: the common part grows with the sum, the rest with the root of the s
 is a statistical estimate, not a worst case; mirage_py.verify.numerical_check.numerical_check
 multiplies it by a factor.
 
+Three terms and more may be added in any order: x + b - 0.5 is x + (b - 0.5). Where x is 2^60 and b
+-2^60, the first is -0.5 and the second 0. If x or b is an input of a half type, the largest such
+term may be off by a rounding to float32. What comes out is then right for inputs that are off by
+2^-24 of themselves, and they were rounded to 2^-9 or 2^-12. It matters only where a sum is
+thousands of times smaller than that term. Sums of float32 inputs alone are held to the program's
+order: eager PyTorch loses nothing of them there, and a user may rely on it.
+
 Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running error),
 and N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, 2019 (root
 growth).
@@ -18,8 +25,9 @@ growth).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod, sqrt
 
 import numpy as np
@@ -47,7 +55,8 @@ _LARGEST_WHOLE_OF_HALVES = 2.0**8
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounded:
     """Values and the expected size of their errors; None where there is none. ``is_input`` values
-    go into a matmul unrounded.
+    go into a matmul unrounded. ``is_coarse`` are inputs of a type less precise than float32, and
+    ``largest_term`` has the magnitude of the largest one in the sum that the value is.
     """
 
     value: FloatArray
@@ -57,6 +66,14 @@ class Rounded:
     divisor: float = 1.0
     # What is read in place of the value.
     source: PeriodicInput | None = None
+    is_coarse: bool = False
+    largest_term: FloatArray | None = None
+
+    def moved(self, move: Callable[[FloatArray], FloatArray]) -> Rounded:
+        """With all of its arrays reshaped alike."""
+        error, term = (None if a is None else move(a) for a in (self.error, self.largest_term))
+        value = move(self.value)
+        return replace(self, value=value, error=error, largest_term=term, source=None)
 
 
 def rounded_input(
@@ -78,7 +95,8 @@ def rounded_input(
     is_rounded = dtype == F32 and held_to is not Fp32Precision.IEEE
     if is_rounded and error is None:
         error = np.broadcast_to(0.0, values.shape)
-    return Rounded(value, error, is_input=not is_rounded, source=source)
+    is_coarse = dtype.is_float and dtype.unit_roundoff > F32.unit_roundoff
+    return Rounded(value, error, is_input=not is_rounded, source=source, is_coarse=is_coarse)
 
 
 class RoundingMeaning:
@@ -96,9 +114,11 @@ class RoundingMeaning:
         values = [a.value for a in args]
         value = self._floats.apply(op, attr, values)
         row = operator(op)
-        if all(a.error is None for a in args) and (row.ulps == 0 or _is_whole(op, value)):
+        is_exact = all(a.error is None for a in args) and (row.ulps == 0 or _is_whole(op, value))
+        term = _largest_term(args) if op in ("add", "sub") else None
+        if is_exact and (term is None or _is_whole("add", term)):
             # However it is computed. Truth values are numbers, and 1 - (1 - m) is one.
-            return Rounded(value, is_input=_fits_halves(value))
+            return Rounded(value, is_input=_fits_halves(value), largest_term=term)
         roundoff = row.ulps * F32.unit_roundoff
         if isinstance(attr, DType):
             roundoff = attr.unit_roundoff
@@ -107,6 +127,8 @@ class RoundingMeaning:
         scale = values[0] if row.rounds == "operand" else value
         error = _share(roundoff, scale)
         if op in ("add", "sub"):
+            if term is not None and any(a.largest_term is not None for a in args):
+                error = joined(error, F32.unit_roundoff * term)
             error = np.where(_absorbed(value, values), 0.0, error)
         if row.divides:
             # The reciprocal of more than 2^126 is flushed to 0 before it is multiplied.
@@ -116,7 +138,8 @@ class RoundingMeaning:
         for place, own in enumerate(errors):
             if own is not None:
                 error = joined(error, carried_error(op, values, errors, place, value))
-        return Rounded(value, error, divisor=_divisor(args, value) if op == "mul" else 1.0)
+        divisor = _divisor(args, value) if op == "mul" else 1.0
+        return Rounded(value, error, divisor=divisor, largest_term=term)
 
     def power(self, x: Rounded, exponent: float) -> Rounded:
         return self.apply("pow", None, (x, self.const(exponent)))
@@ -182,26 +205,20 @@ class RoundingMeaning:
 
     def reshape(self, x: Rounded, shape: Sequence[int]) -> Rounded:
         wanted = tuple(shape)
-        return Rounded(
-            x.value.reshape(wanted),
-            None if x.error is None else x.error.reshape(wanted),
-            divisor=x.divisor,
-        )
+        return replace(x.moved(lambda a: a.reshape(wanted)), is_input=False)
 
     def transpose(self, x: Rounded, perm: Sequence[int]) -> Rounded:
         order = tuple(perm)
-        error = None if x.error is None else x.error.transpose(order)
-        return Rounded(x.value.transpose(order), error, x.is_input, x.divisor)
+        return x.moved(lambda a: a.transpose(order))
 
     def stretch(self, x: Rounded, shape: Sequence[int]) -> Rounded:
         wanted = tuple(shape)
-        error = None if x.error is None else np.broadcast_to(x.error, wanted)
-        return Rounded(np.broadcast_to(x.value, wanted), error, x.is_input, x.divisor)
+        return x.moved(lambda a: np.broadcast_to(a, wanted))
 
     def load(self, x: Rounded, index: Index) -> Rounded:
         error = None if x.error is None else np.asarray(x.error[index])
         value = x.source.read(index) if x.source else self._floats.load(x.value, index)
-        return Rounded(value, error, x.is_input)
+        return Rounded(value, error, x.is_input, is_coarse=x.is_coarse)
 
     def integers(self, x: Rounded) -> NDArray[np.int64]:
         return self._floats.integers(x.value)
@@ -255,6 +272,16 @@ def _divisor(factors: Sequence[Rounded], product: FloatArray) -> float:
     """
     vectors = [x.value for x in factors if x.error is None and 1 < x.value.size < product.size]
     return max([1.0, *(float(np.abs(v).max()) for v in vectors)])
+
+
+def _largest_term(terms: Sequence[Rounded]) -> FloatArray | None:
+    """The magnitude of the largest input of a half type that is added; None where there is none."""
+    own = (np.abs(t.value) if t.is_coarse else t.largest_term for t in terms)
+    found = [t for t in own if t is not None]
+    if not found:
+        return None
+    shape = np.broadcast_shapes(*(t.value.shape for t in terms))
+    return np.broadcast_to(reduce(np.maximum, found), shape)
 
 
 def _absorbed(value: FloatArray, terms: Sequence[FloatArray]) -> NDArray[np.bool_]:
