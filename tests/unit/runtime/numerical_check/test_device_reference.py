@@ -16,7 +16,7 @@ from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.ugraph.ir.dtypes import BF16, F32
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.text.json_form import dump_text
-from mirage_py.verify.numerical_check.float_case import SPREAD, OutputCase
+from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import set_names
 from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
 
@@ -154,3 +154,101 @@ def test_of_estimates_a_few_elements_may_be_somewhat_beyond():
     assert passes(off(5000, 1e5))
     assert not passes(off(5000, 1e5), is_measured=False)
     assert not passes(off(1, np.inf))
+
+
+def row_errors(draw, rows: int, columns: int, size: float):
+    """Errors that each row has in common: of one number by which all of it is multiplied."""
+    along = np.random.default_rng(1).normal(size=columns)
+    return size * draw.normal(size=(rows, 1)) * along
+
+
+def judged(right, eager, ours, dtype=BF16):
+    errors = device_reference._spread((eager - right).reshape(-1)).reshape(right.shape)
+    case = OutputCase(Tensor("Y", right.shape, dtype), right, errors, 2**-7, is_measured=True)
+    return case.judge(ours, eager)
+
+
+def test_errors_that_rows_have_in_common_are_compared_over_many_rows():
+    """Eager's error in a row is one number there, by chance a small one in some: right results
+    were beyond eight times it there.
+    """
+    draw = np.random.default_rng(0)
+    right = draw.normal(10.0, 1.0, (2048, 128))
+    eager, ours = (right + row_errors(draw, 2048, 128, 0.2) for _ in range(2))
+    errors = device_reference._spread((eager - right).reshape(-1)).reshape(right.shape)
+    outside = np.abs(ours - right) > SPREAD * errors + 2**-7 * np.abs(right)
+    assert 1e-3 < outside.mean()  # too many to be a few
+    assert judged(right, eager, ours).passed
+    closer = right + (ours - right) / 8
+    assert judged(right, eager, closer).passed
+
+
+def test_nowhere_may_an_output_be_much_farther_off_than_eager():
+    draw = np.random.default_rng(0)
+    right = draw.normal(10.0, 1.0, (2048, 128))
+    right[1024:] *= 4.0
+    eager, ours = (right + row_errors(draw, 2048, 128, 0.2) for _ in range(2))
+    assert judged(right, eager, ours).passed
+    # Rows of one stretch, an eighth of all; a tile of zeros; an element; too many of them.
+    rows = ours.copy()
+    rows[512:768] = right[512:768] + 4 * (ours - right)[512:768]
+    tile = ours.copy()
+    tile[640:656, 32:64] = 0.0
+    single = ours.copy()
+    single[77, 5] += 4.0
+    many = right + 0.9 * np.abs(ours - right).mean() * np.ones_like(right)
+    many += 0.02 * np.abs(right)
+    for wrong in (rows, tile, single, many, np.where(ours == ours[9, 9], np.nan, ours)):
+        assert not judged(right, eager, wrong).passed
+
+
+def test_rows_that_rounding_decides_are_other_ones_in_another_order():
+    """A softmax between two keys that are almost equal: eager takes the wrong one in a tenth of the
+    rows, the kernel in a hundredth, hardly ever in the same.
+    """
+    draw = np.random.default_rng(0)
+    right = draw.normal(size=(2048, 128))
+
+    def off(share):
+        flipped = draw.random((2048, 1)) < share
+        return right + np.where(flipped, 0.3, 4e-3) * draw.normal(size=right.shape)
+
+    eager = off(0.1)
+    assert not judged(right, off(0.0), off(0.01)).passed
+    assert judged(right, eager, off(0.01)).passed
+    assert not judged(right, eager, off(0.5)).passed
+    # What is off elsewhere is not hidden by rows that are far off.
+    coarse = right + 4 * (off(0.0) - right)
+    assert not judged(right, eager, coarse).passed
+
+
+def test_the_order_of_a_long_sum_is_no_fault_though_eager_had_an_exact_one():
+    """A channel that is constant, of numbers that eager rounds to 1/2: the mean of those is exact,
+    and that of numbers in float32 is off by some units of the last place.
+    """
+    text = "N = {}, C = 2\nX[N, C], G[C], B[C] : bf16\nlet M[c] = mean[n](tanh(X[n, c]))\n"
+    text += "let D[n, c] = tanh(X[n, c]) - M[c]\n"
+    text += "Y[n, c] = D[n, c] / sqrt(mean[n](D[n, c]^2) + 1e-5) * G[c] + B[c]"
+    count = 1 << 17
+    program = parse(text.format(count))
+    given = [torch.full((count, 2), 0.55), torch.tensor([2.0, -1.5]), torch.tensor([0.25, -0.5])]
+    inputs = [x.bfloat16() for x in given]
+    known = device_reference.device_reference(program, inputs, 0)
+    x, gain, bias = (t.double() for t in inputs)
+
+    def found(mean_error: float) -> FloatEvidence:
+        values = torch.tanh(x)
+        mean = values.mean(0) * (1.0 + mean_error * F32.unit_roundoff)
+        right = (values - mean) / sqrt(1e-5) * gain + bias
+        errors, outputs = known.errors["Y"], known.outputs["Y"]
+        case = OutputCase(Tensor("Y", (count, 2), BF16), outputs, errors, 2**-7, is_measured=True)
+        return case.judge(right.bfloat16().double().numpy())
+
+    assert found(0.0).passed
+    assert found(250.0).passed  # of 362 that are expected of so many roundings
+    assert not found(1500.0).passed
+    assert found(0.0).telling == 2 * count
+
+
+def test_short_sums_are_held_to_what_eager_does():
+    assert device_reference.with_inexact_sums(parse(NORM)) is None
