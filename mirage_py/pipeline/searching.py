@@ -16,6 +16,7 @@ from mirage_py.runtime.process.executor import Executor
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families
+from mirage_py.search.rewrites.long_reductions import reduced_products
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import SafetyScreen
@@ -56,8 +57,9 @@ class Searching:
         """What was found, its safe families, and those of rewrites."""
         most = self._limits.max_kernels
         # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces
-        # first.
+        # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
         is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
+        is_long |= bool(reduced_products(self._normal))
         others = self._rewritten() if is_long else []
         found = self._searched(self._normal, self._request.journal, 1 if is_long else most)
         traced(lambda: stages.families_stage(self._normal, found))

@@ -5,6 +5,9 @@ of batches and of long rows: a kernel for all of it has one block for each resul
 of the GPU idle. So the program is cut at the results. Each is then a program without anything to
 write but itself, whose reduction is split over as many blocks as the GPU takes; the rest of the
 program is elementwise and reads the results.
+
+Matmuls whose results are reduced so, as where a convolution of single points has a batch norm after
+it, are kernels of their own before that: no block holds a matmul and all rows of its result.
 """
 
 from __future__ import annotations
@@ -48,6 +51,34 @@ def with_split_reductions(
     return list({u.digest: u for u in found if u is not None}.values())
 
 
+def with_stored_products(program: Program, best: Callable[[Program], Timed]) -> list[UGraph]:
+    """Families in which matmuls are kernels of their own whose results have long reductions; none
+    where no matmul has. ``best`` finds the best families of a program.
+    """
+    values = reduced_products(program)
+    if not values:
+        return []
+    stored = stored_tensors(program, values, F32)
+    choices = [best(piece(program, stored, *group)) for group in ([v] for v in values)]
+    choices.append(best(piece(program, stored)))
+    tensors = tuple(stored.values())
+    found = (together(program, families, tensors) for families in fastest(choices))
+    return list({u.digest: u for u in found if u is not None}.values())
+
+
+def reduced_products(program: Program) -> tuple[int, ...]:
+    """The matmuls to store: what long reductions are of; none where one of them
+    carries the scale of an exponential, or waits for another.
+    """
+    nodes = program.nodes
+    products = [n for n, node in enumerate(nodes) if node.op == "matmul"]
+    scaled = _scaled(program)
+    ends = _long_values(program)
+    found = [n for n in products if any(n in cone(nodes, [end]) for end in ends)]
+    waits = any(n in cone(nodes, [*nodes[m].args]) for n in products for m in products)
+    return () if waits or any(n in scaled for n in found) else tuple(found)
+
+
 def _in_one_pass(program: Program, values: Sequence[int]) -> list[tuple[int, ...]]:
     """The values in groups, none of which is reduced from another of its group: one kernel reads
     what all of a group are reduced from.
@@ -68,12 +99,22 @@ def long_reductions(program: Program, target: Target) -> tuple[int, ...]:
     """The values to store: few results of long reductions, as they are read beside what was
     reduced; none that carries the scale of an exponential, which its own kernels alone can shift.
     """
-    nodes = program.nodes
-    if any(n.op == "matmul" for n in nodes):
+    if any(n.op == "matmul" for n in program.nodes):
         return ()
+    nodes, sizes = program.nodes, program.sizes
+
+    def is_few(value: int) -> bool:
+        return prod(sizes[d] for d in nodes[value].dims) <= _FEW * target.sms
+
+    return tuple(filter(is_few, _long_values(program)))
+
+
+def _long_values(program: Program) -> tuple[int, ...]:
+    """Results of long reductions that are read beside what was reduced."""
+    nodes = program.nodes
     reduced: list[frozenset[str]] = []
     for node in nodes:
-        own = node.reduced if node.op in REDUCING else ()
+        own = node.reduced if node.op in REDUCING and node.op != "matmul" else ()
         reduced.append(frozenset(own).union(*(reduced[a] for a in node.args)))
     read_again = {
         a
@@ -81,12 +122,14 @@ def long_reductions(program: Program, target: Target) -> tuple[int, ...]:
         for a in node.args
         if not reduced[a].isdisjoint(node.dims) and reduced[a].isdisjoint(nodes[a].dims)
     }
-    _, degrees = shiftable_exps(nodes, [o.node for o in program.outputs])
-    scaled = {n for n, degree in enumerate(degrees) if degree}
+    scaled = _scaled(program)
 
     def is_long(value: int) -> bool:
-        results = prod(program.sizes[d] for d in nodes[value].dims)
-        is_few = results <= _FEW * target.sms
-        return is_few and prod(program.sizes[d] for d in reduced[value]) >= _LONG
+        return prod(program.sizes[d] for d in reduced[value]) >= _LONG
 
     return tuple(v for v in sorted(read_again) if v not in scaled and is_long(v))
+
+
+def _scaled(program: Program) -> frozenset[int]:
+    _, degrees = shiftable_exps(program.nodes, [o.node for o in program.outputs])
+    return frozenset(n for n, degree in enumerate(degrees) if degree)

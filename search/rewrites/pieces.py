@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import count, islice, product
 
 from mirage_py.search.extract.lower import kernel_name
 from mirage_py.search.space.layouts_in_memory import axes_as_read
@@ -105,12 +105,12 @@ def together(
     splits: dict[str, int] = {}
     for family in families:
         for dim in split_dims(family.program):
-            count = splits_of(family.program, dim)
-            if splits.setdefault(dim, count) != count:
+            number = splits_of(family.program, dim)
+            if splits.setdefault(dim, number) != number:
                 return None
     whole = program
-    for dim, count in splits.items():
-        whole = split_dim(whole, dim, count)
+    for dim, number in splits.items():
+        whole = split_dim(whole, dim, number)
     return in_sequence(whole, families, stored, splits)
 
 
@@ -141,9 +141,10 @@ def in_sequence(
                     found = _split(found, whole, dim)
             kernels.append(found)
     last = families[-1].kernels
-    made = range(len(kernels) - len(last))
-    names_of_kernels = [kernel_name(f"{whole.name}_made{n}") for n in made]
-    names_of_kernels += [k.name for k in last]
+    own = [k.name for k in last]  # which may be of a sequence themselves
+    made = (kernel_name(f"{whole.name}_made{n}") for n in count())
+    free = (name for name in made if name not in own)
+    names_of_kernels = [*islice(free, len(kernels) - len(last)), *own]
     if len(kernels) == 2:
         # As chains.py calls them, so that a pair that is found there is not found twice.
         names_of_kernels = [kernel_name(f"{whole.name}_{n}") for n in ("first", "last")]

@@ -1,7 +1,7 @@
 """Families found by searching rewritten programs, and verified against the program itself.
 
-The rewrites are chains of matmuls that are cut, long reductions that are split, variances in one
-pass, precomputed operands, independent outputs and horizontal fusion.
+The rewrites are chains of matmuls that are cut, matmuls before long reductions, those split,
+variances in one pass, precomputed operands, independent outputs and horizontal fusion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 
 from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
 from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
-from mirage_py.search.rewrites.long_reductions import with_split_reductions
+from mirage_py.search.rewrites.long_reductions import with_split_reductions, with_stored_products
 from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
 from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
@@ -49,7 +49,7 @@ def with_rewrites(
     def independent(rest: Program) -> list[UGraph]:
         return with_independent_outputs(rest, search, may)
 
-    found = with_cut_chains(program, of_piece)
+    found = with_cut_chains(program, of_piece) + with_stored_products(program, of_piece)
     in_one_pass = with_parallel_variance(program, of_one_kernel, may, target)
     fits = in_one_pass and best(in_one_pass)
     found += in_one_pass if fits else with_split_reductions(program, of_piece, target)

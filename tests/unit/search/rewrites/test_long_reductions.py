@@ -10,11 +10,19 @@ import pytest
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import Request, normalise, rank_plans
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
-from mirage_py.search.rewrites.long_reductions import long_reductions
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.rewrites.long_reductions import (
+    long_reductions,
+    reduced_products,
+    with_stored_products,
+)
+from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
+from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.launch_choices import BlockOrder
 from mirage_py.ugraph.ir.program import Program, Tensor
-from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.verify.field_test.families import FamilyTests
 
 NORM = """M = {m}, D = {d}
 X[M, D] : bf16
@@ -39,6 +47,13 @@ Y[m, d] = X[m, d] - log(sum[d](exp(X[m, d])))"""
 PRODUCT = """M = 16, N = 4096, D = 65536
 X[M, D], W[D, N] : bf16
 Y[m, n] = sum[d](X[m, d] / sqrt(sum[d](X[m, d] * X[m, d])) * W[d, n])"""
+
+NORMED_PRODUCT = """M = {m}, N = 32, D = 16
+X[M, D], W[D, N] : bf16
+let P[m, n] = sum[d](X[m, d] * W[d, n])
+let A[n] = sum[m](P[m, n]) / {m}
+let V[n] = sum[m](square(P[m, n] - A[n])) / {m}
+Y[m, n] = (P[m, n] - A[n]) / sqrt(V[n] + 0.00001)"""
 
 
 def rows(b: int, c: int) -> str:
@@ -123,3 +138,29 @@ def test_what_reads_the_results_goes_through_memory_in_sequence() -> None:
 def _read(kernel: BlockGraph, program: Program) -> list[Tensor]:
     names = {n.access.tensor for n in kernel.nodes if n.op == "load"}
     return [t for t in program.inputs if t.name in names]
+
+
+def test_a_matmul_with_a_batch_norm_after_it_is_a_kernel_of_its_own() -> None:
+    """No block holds a matmul and all rows of its result: no family of the whole fits any GPU."""
+    program = normalise(parse(NORMED_PRODUCT.format(m=1 << 17)))
+    (product,) = reduced_products(program)
+    assert program.nodes[product].op == "matmul"
+
+    def of_one_kernel(piece: Program) -> list[UGraph]:
+        return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
+
+    def best(piece: Program) -> Timed:
+        in_one_pass = with_parallel_variance(piece, of_one_kernel, lambda _: True, H200)
+        return [(1.0, u) for u in in_one_pass or of_one_kernel(piece)[:1]]
+
+    family, *_ = with_stored_products(program, best)
+    first, *others = [k for k in family.kernels if isinstance(k, BlockGraph)]
+    assert any(n.op == "matmul" for n in first.nodes)
+    assert not any(n.op == "matmul" for k in others for n in k.nodes)
+    assert len({k.name for k in family.kernels}) == len(family.kernels) == 4
+    assert FamilyTests(program, trials=2, seed=0).run(family).equal
+
+
+@pytest.mark.parametrize("text", [PRODUCT, NORMED_PRODUCT.format(m=128)], ids=["before", "short"])
+def test_matmuls_that_stay_with_their_reductions(text: str) -> None:
+    assert reduced_products(normalise(parse(text))) == ()
