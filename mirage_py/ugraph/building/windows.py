@@ -40,18 +40,29 @@ class Window:
 
     def is_split(self, size: int) -> bool:
         """Whether the windows lie side by side and make up the axis: it is a reshape then."""
-        dense = self.extent == 1 or self.dilation == 1
         fits = self.stride == self.extent and self.count * self.extent == size
+        return fits and self.has_each_once(size)
+
+    def has_each_once(self, size: int) -> bool:
+        """Whether no element is in two windows, and none is padding; some may be in no window."""
+        dense = self.extent == 1 or self.dilation == 1
+        fits = self.stride >= self.extent and (self.count - 1) * self.stride + self.extent <= size
         return dense and fits and not self.before and not self.upsampled
 
 
 def windows(
-    builder: ProgramBuilder, array: NamedArray, along: Mapping[int, Window], fill: float
+    builder: ProgramBuilder,
+    array: NamedArray,
+    along: Mapping[int, Window],
+    fill: float,
+    *,
+    fused: bool = False,
 ) -> tuple[NamedArray, int]:
     """The array with windows along some axes, ``fill`` in the padding.
 
     An axis becomes that of the windows' places; the positions inside of them are further axes at
-    the end, in the order of ``along``. The second result is the mask of what is no padding.
+    the end, in the order of ``along``. They read the array in memory, unless they make it up, or
+    are ``fused`` and have each element once. The second result is the mask of what is no padding.
     """
     axes = list(array.axes)
     inner: list[Axis] = []
@@ -65,7 +76,8 @@ def windows(
         outer, inside = flat_index(builder, axes[place]), flat_index(builder, inner[-1])
         at[place], valid = _element(builder, window, size, outer, inside)
         mask = conjunction(mask, valid)
-    if any(not w.is_split(axis_extent(builder, array.axes[p])) for p, w in along.items()):
+    fits = Window.has_each_once if fused else Window.is_split
+    if any(not fits(w, axis_extent(builder, array.axes[p])) for p, w in along.items()):
         builder.stored(array.node)
     node = reindex(builder, array, at)
     if mask == TRUE:

@@ -32,7 +32,7 @@ def max_pool(
             "relu", max_pool(t, inner, kernel_size, stride, padding, dilation, ceil_mode)
         )
     along = _along(t, x, kernel_size, stride, padding, dilation)
-    read, _ = windows(t.builder, x, along, LOWEST)
+    read, _ = windows(t.builder, x, along, LOWEST, fused=True)
     return _reduced(t, read, len(x.axes), "max")
 
 
@@ -62,7 +62,7 @@ def avg_pool(
     """The mean of each window; padding counts as zeros, or not at all."""
     del ceil_mode  # in the shape of the result
     along = _along(t, x, kernel_size, stride, padding, 1)
-    read, inside = windows(t.builder, x, along, 0.0)
+    read, inside = windows(t.builder, x, along, 0.0, fused=True)
     total = _reduced(t, read, len(x.axes), "sum")
     if divisor_override is not None:
         return t.apply("div", total, float(divisor_override))

@@ -119,6 +119,21 @@ def test_the_decorator_moves_running_statistics_once_a_call():
         torch.testing.assert_close(value, reference.state_dict()[name], msg=name)
 
 
+@pytest.mark.parametrize(("stride", "reads"), [(2, 0), (3, 0), (1, 1)])
+@pytest.mark.parametrize("pool", ["max_pool2d", "avg_pool2d"])
+def test_what_is_pooled_in_windows_apart_is_not_in_memory(pool, stride, reads):
+    """Five rows are no multiple of the windows; each element is computed once for all that."""
+
+    def pooled(x):
+        return getattr(torch.nn.functional, pool)(torch.tanh(x), 2, stride)
+
+    (x,) = _inputs([(2, 3, 5, 7)])
+    program = trace(pooled, x)
+    assert sum(node.op == "read" for node in program.nodes) == reads
+    (found,) = evaluate_program(program, {"x": x.double().numpy()}, FloatMeaning()).values()
+    np.testing.assert_allclose(found, pooled(x.double()).numpy(), atol=1e-9)
+
+
 def test_windows_of_different_sizes_are_refused():
     with pytest.raises(UnsupportedError, match="different sizes"):
         trace(lambda x: torch.nn.functional.adaptive_avg_pool1d(x, 3), torch.randn(1, 2, 7))
