@@ -17,6 +17,7 @@ from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families
 from mirage_py.search.rewrites.long_reductions import reduced_products
+from mirage_py.search.rewrites.parallel_variance import cuts_into_parts
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import SafetyScreen
@@ -60,13 +61,15 @@ class Searching:
         # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
         is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
         is_long |= bool(reduced_products(self._normal))
-        others = self._rewritten() if is_long else []
+        # Of long rows that are read once the rewrites are the fastest; all else may take any time.
+        is_first = is_long or bool(cuts_into_parts(self._normal, self._ranker.target))
+        others = self._rewritten() if is_first else []
         found = self._searched(self._normal, self._request.journal, 1 if is_long else most)
         traced(lambda: stages.families_stage(self._normal, found))
         # A search that ended late leaves this as much time as any.
         self._ranked_by = self._time_budget.ranked_by()
         stable = [*self.screen.stable(found.families)]
-        others = others if is_long else self._rewritten()
+        others = others if is_first else self._rewritten()
         self._ranked_by = self._time_budget.ranked_by()
         return found, stable, others
 
