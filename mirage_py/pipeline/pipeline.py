@@ -82,6 +82,7 @@ from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.rewrite.merged_dims import (
+    with_merged_columns,
     with_merged_patches,
     with_merged_reductions,
     with_merged_rows,
@@ -404,7 +405,7 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     patches of images as rows.
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
-    merged = with_merged_rows(with_shared_reads(with_pieces(free)))
+    merged = with_merged_columns(with_merged_rows(with_shared_reads(with_pieces(free))))
     return with_merged_patches(with_merged_reductions(merged))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 
 def axes_as_read(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
@@ -16,3 +18,42 @@ def axes_as_read(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
     able = [order for order in orders if all(d in order for d in dims)]
     nearest = min(able, key=len, default=tuple(dims))
     return tuple(d for d in nearest if d in dims)
+
+
+def axes_as_computed(program: Program) -> tuple[tuple[str, ...], ...]:
+    """The dimensions of each node in the order in which PyTorch would store it: those of a load as
+    its tensor has them, those of a matmul as its first operand, whose reduced dimension the second
+    one's others replace. So what a linear layer computes has its features last, however it is read
+    later. A node that this says nothing of keeps its order.
+    """
+    found: list[tuple[str, ...]] = []
+    for node in program.nodes:
+        order = _order(program, node, found)
+        found.append(order if sorted(order) == sorted(node.dims) else node.dims)
+    return tuple(found)
+
+
+def _order(
+    program: Program, node: Node, found: Sequence[tuple[str, ...]]
+) -> tuple[str, ...]:
+    if node.op == "load":
+        return node.access.dims()
+    if node.op == "read":
+        at: Mapping[str, tuple[str, ...]] = {
+            dim: tuple(expr.dims())
+            for dim, expr in zip(
+                program.nodes[node.args[0]].dims, node.access.index, strict=True
+            )
+        }
+        return tuple(d for dim in found[node.args[0]] for d in at[dim])
+    args = [found[a] for a in node.args]
+    if node.op == "matmul":
+        first, second = args
+        kept = tuple(d for d in second if d not in first and d not in node.reduced)
+        at_once = dict.fromkeys(
+            new for d in first for new in (kept if d in node.reduced else (d,))
+        )
+        return tuple(at_once)
+    if operator(node.op).kind == ELEMENTWISE:
+        return tuple(dict.fromkeys(d for dims in sorted(args, key=len, reverse=True) for d in dims))
+    return tuple(d for dims in args[:1] for d in dims if d in node.dims)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.pipeline.partition.flow import Flow
+from mirage_py.search.space.layouts_in_memory import axes_as_computed
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import Fp32Precision
@@ -37,9 +38,11 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
     """For each of these values the tensor that holds it between two parts.
 
     An output of the program is that tensor itself, where it has the precision. Others are called
-    T1, T2 and so on, in the order of ``numbers``, and are row-major.
+    T1, T2 and so on, in the order of ``numbers``, and are row-major, with their axes as PyTorch
+    would have them.
     """
     program = flow.program
+    axes = axes_as_computed(program)
     taken = dict.fromkeys((*program.tensors, *program.dim_names))
     found: dict[int, Held] = {}
     for number in numbers:
@@ -55,7 +58,7 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
             continue
         name = next(n for n in (f"T{k}" for k in range(1, len(taken) + 2)) if n not in taken)
         taken[name] = None
-        dims = program.nodes[node].dims
+        dims = axes[node]
         # A tensor without axes has no element to point at: a scalar is an axis of one element.
         shape = tuple(program.sizes[d] for d in dims) or (1,)
         index = tuple(map(ix.dim, dims)) or (ix.const(0),)

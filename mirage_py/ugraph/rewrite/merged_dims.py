@@ -11,7 +11,7 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
-from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
+from mirage_py.ugraph.rewrite.dims import fresh_dim, meet, with_dims
 
 # Power-of-two tiles cover such rows, and whole lines of the cache; of 56 elements they leave tails.
 _WHOLE_TILES = 64
@@ -74,6 +74,66 @@ def _is_pointwise(node: Node, pair: set[str]) -> bool:
 def _in_memory(program: Program, node: Node) -> set[str]:
     """The dimensions of what a ``read`` takes at other indices: it has an index for each."""
     return {*program.nodes[node.args[0]].dims} if node.op == "read" else set()
+
+
+def with_merged_columns(program: Program) -> Program:
+    """Columns of matmuls that are counted as heads and places in them, ``w[h * 96 + d, k]`` or
+    ``w[h, d, k]``, are one dimension where tiles would leave tails of a head, and nothing tells
+    the two apart: what is multiplied and what is written has them side by side.
+    """
+    for node in program.nodes:
+        if node.op == "matmul":
+            for side in (program.nodes[a].dims for a in node.args):
+                own = [d for d in side if d in node.dims and _is_of_one_side(program, node, d)]
+                for outer, inner in permutations(own, 2):
+                    alike = _with_alike(program, inner)
+                    if program.sizes[inner] % _WHOLE_TILES and _are_columns(alike, (outer, inner)):
+                        return with_merged_columns(_merged(alike, (outer, inner)))
+    return program
+
+
+def _is_of_one_side(program: Program, matmul: Node, dim: str) -> bool:
+    return sum(dim in program.nodes[a].dims for a in matmul.args) == 1
+
+
+def _with_alike(program: Program, dim: str) -> Program:
+    """Other dimensions of the same size under its name, where no value has two of them: places in
+    heads of queries and of values.
+    """
+    alike = [dim]
+    for other, size in program.sizes.items():
+        if size == program.sizes[dim] and not any(meet(program, other, d) for d in alike):
+            alike.append(other)
+    return with_dims(program, {d: ix.dim(dim) for d in alike[1:]}, {}) if alike[1:] else program
+
+
+def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
+    inside = {*pair}
+    accesses = [(o.tensor, o.index) for o in program.outputs]
+    for node in program.nodes:
+        if node.op == "load":
+            accesses.append((program.tensors[node.access.tensor], node.access.index))
+            continue
+        named = isinstance(node.attr, IndexExpr | Predicate) or node.op == "read"
+        seen = inside & {*node.dims, *_in_memory(program, node)}
+        if seen not in (set(), inside) or (named and seen):
+            return False
+        if (node.op in REDUCING and inside & {*node.reduced}) or str(node.attr) in pair:
+            return False
+    for tensor, index in accesses:
+        axes = [e for e in index if inside & {*e.dims()}]
+        if axes and not _is_run(program, tensor, index, pair):
+            if len(axes) > 1 or not _counts_on(program, axes[0], pair):
+                return False
+    return True
+
+
+def _counts_on(program: Program, expr: IndexExpr, pair: tuple[str, str]) -> bool:
+    """Whether an index is ``outer * extent + inner``, and perhaps a constant."""
+    outer, inner = pair
+    if expr.op == "add" and expr.args[1].op == "const":
+        expr = expr.args[0]
+    return _terms(expr) == {outer: program.sizes[inner], inner: 1}
 
 
 def with_merged_reductions(program: Program) -> Program:
@@ -259,4 +319,10 @@ def _merged(program: Program, dims: Sequence[str]) -> Program:
         exprs[d] = ix.mod(behind, sizes[n]) if n else behind
     program = with_dims(program, exprs, {both: prod(sizes)})
     outputs = (replace(o, index=tuple(map(ix.recomposed, o.index))) for o in program.outputs)
-    return replace(program, outputs=tuple(outputs))
+    nodes = (
+        replace(n, attr=Access(n.access.tensor, tuple(map(ix.recomposed, n.access.index))))
+        if n.op == "load"
+        else n
+        for n in program.nodes
+    )
+    return replace(program, outputs=tuple(outputs), nodes=tuple(nodes))

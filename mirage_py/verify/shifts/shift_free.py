@@ -22,6 +22,7 @@ from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
 from mirage_py.verify.evaluate.trial import random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
@@ -80,14 +81,22 @@ def _described(program: Program, position: int) -> str:
 
 
 def _candidates(program: Program) -> list[_Shift]:
-    """Values with fewer dimensions than what they are added to or subtracted from, under an exp."""
+    """Values with fewer dimensions than what they are added to or subtracted from, under an exp.
+
+    A value that is added to operands of several matmuls stays in each or leaves all of them: keys
+    need no bias of a norm, but queries and values do, and with it all are products of one operand.
+    """
     below_exp = _below_exponentials(program)
+    operands = _operands_of_matmuls(program)
     has_log = any(n.op == "log" for n in program.nodes)
     users: dict[int, list[int]] = {}
     outside: dict[int, list[int]] = {}
+    multiplied: dict[int, list[int]] = {}
     for position, node in enumerate(program.nodes):
         if node.op in ("add", "sub"):
             for operand in dict.fromkeys(node.args):
+                if operands[position]:
+                    multiplied.setdefault(operand, []).append(position)
                 if below_exp[position] and len(program.nodes[operand].dims) < len(node.dims):
                     users.setdefault(operand, []).append(position)
                 elif has_log:
@@ -101,7 +110,28 @@ def _candidates(program: Program) -> list[_Shift]:
         found.extend(_Shift(operand, (*positions, p)) for p in others)
         if len(others) > 1:
             found.append(_Shift(operand, (*positions, *others)))
-    return [s for s in found if _still_reads_all(program, s)]
+    whole = [s for s in found if _is_whole(s, multiplied.get(s.node, ()))]
+    return [s for s in whole if _still_reads_all(program, s)]
+
+
+def _is_whole(shift: _Shift, multiplied: Sequence[int]) -> bool:
+    """Whether all or none of the uses in operands of matmuls are those of the shift."""
+    inside = [user in shift.users for user in multiplied]
+    return all(inside) or not any(inside)
+
+
+def _operands_of_matmuls(program: Program) -> list[bool]:
+    """For each node whether a matmul multiplies it, or what elementwise operators but exp make of
+    it.
+    """
+    found = [False] * len(program.nodes)
+    for position in range(len(program.nodes) - 1, -1, -1):
+        node = program.nodes[position]
+        passes = found[position] and node.op != "exp" and operator(node.op).kind == ELEMENTWISE
+        if passes or node.op == "matmul":
+            for a in node.args:
+                found[a] = True
+    return found
 
 
 def _below_exponentials(program: Program) -> list[bool]:
