@@ -79,7 +79,7 @@ from mirage_py.ugraph.checks.row_invariance import (
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
-from mirage_py.ugraph.rewrite.dims import with_shared_reads
+from mirage_py.ugraph.rewrite.dims import with_columns_last, with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.rewrite.merged_dims import (
     with_merged_columns,
@@ -406,7 +406,7 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
     merged = with_merged_columns(with_merged_rows(with_shared_reads(with_pieces(free))))
-    return with_merged_patches(with_merged_reductions(merged))
+    return with_columns_last(with_merged_patches(with_merged_reductions(merged)))
 
 
 def verify_families(

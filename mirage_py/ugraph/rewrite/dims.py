@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from mirage_py.errors import UnsupportedError
@@ -43,6 +44,26 @@ def with_dims(
         for o in program.outputs
     )
     return builder.build()
+
+
+def with_columns_last(program: Program) -> Program:
+    """The last axis of the first output is the last of its dimensions in the order of the program.
+
+    Tiles have their sides in that order, and a matmul whose results are in memory along its rows
+    would have them the wrong way round: an exponential that it multiplies by would be its second
+    operand, which tensor cores take from shared memory only.
+    """
+    index = program.outputs[0].index if program.outputs else ()
+    names = [d for e in index for d in e.dims()]
+    if not names or not index[-1].is_dim or names.count(names[-1]) > 1:
+        return program
+    *others, last = names
+    place = {d: n for n, d in enumerate(program.dim_names)}
+    behind = max((place[d] for d in others), default=0)
+    if place[last] >= behind:
+        return program
+    order = sorted(program.dims, key=lambda d: behind + 0.5 if d.name == last else place[d.name])
+    return with_dims(replace(program, dims=tuple(order)), {}, {})
 
 
 def reduced_dims(program: Program) -> list[str]:
