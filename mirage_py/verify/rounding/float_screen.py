@@ -30,6 +30,7 @@ from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
+from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.verify.evaluate.element_types import round_to, underflow_step
 from mirage_py.verify.evaluate.work import program_work
 from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
@@ -132,11 +133,24 @@ class FloatScreen:
         names, arrays = _inputs(program)
         half = common_half(program)
         nearest = _case(program, names, arrays, lambda: KernelMeaning(np.float32, len(names), half))
-        if all(n.op not in _COMPARISONS for n in program.nodes):
+        if not _compares_rounded(program):
             return (nearest,)
         again = {n: np.concatenate([x] * _ROUNDED_ANEW, axis=-1) for n, x in arrays.items()}
         meaning = partial(RandomRounding, len(names) * _ROUNDED_ANEW, half, _SEED)
         return nearest, _case(program, names * _ROUNDED_ANEW, again, meaning, _ROUNDED_ANEW)
+
+
+def _compares_rounded(program: Program) -> bool:
+    """Whether a comparison depends on rounding: not if inputs are compared as they are, as masks
+    are.
+    """
+    exact: list[bool] = []
+    for node in program.nodes:
+        known = all(exact[a] for a in node.args)
+        if node.op in _COMPARISONS and not known:
+            return True
+        exact.append(operator(node.op).kind == LEAF or (node.op in _COMPARISONS and known))
+    return False
 
 
 def _case(
