@@ -47,15 +47,17 @@ def with_dims(
 
 
 def with_columns_last(program: Program) -> Program:
-    """The last axis of the first output is the last of its dimensions in the order of the program.
+    """The last axis of the first output is the last of its dimensions in the order of the program,
+    where there are matmuls.
 
     Tiles have their sides in that order, and a matmul whose results are in memory along its rows
     would have them the wrong way round: an exponential that it multiplies by would be its second
     operand, which tensor cores take from shared memory only.
     """
-    index = program.outputs[0].index if program.outputs else ()
+    index = program.outputs[0].index
     names = [d for e in index for d in e.dims()]
-    if not names or not index[-1].is_dim or names.count(names[-1]) > 1:
+    multiplies = any(n.op == "matmul" for n in program.nodes)
+    if not multiplies or not names or not index[-1].is_dim or names.count(names[-1]) > 1:
         return program
     *others, last = names
     place = {d: n for n, d in enumerate(program.dim_names)}

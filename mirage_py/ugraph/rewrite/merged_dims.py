@@ -77,23 +77,29 @@ def _in_memory(program: Program, node: Node) -> set[str]:
 
 
 def with_merged_columns(program: Program) -> Program:
-    """Columns of matmuls that are counted as heads and places in them, ``w[h * 96 + d, k]`` or
-    ``w[h, d, k]``, are one dimension where tiles would leave tails of a head, and nothing tells
-    the two apart: what is multiplied and what is written has them side by side.
+    """Columns of matmuls that are counted as heads and places in them, ``w[h * 96 + d, k]``, are
+    one dimension where tiles would leave tails of a head, and nothing tells the two apart. What is
+    read has them as one axis, which TMA takes; what is written may have them side by side.
     """
-    for node in program.nodes:
-        if node.op == "matmul":
-            for side in (program.nodes[a].dims for a in node.args):
-                own = [d for d in side if d in node.dims and _is_of_one_side(program, node, d)]
-                for outer, inner in permutations(own, 2):
-                    alike = _with_alike(program, inner)
-                    if program.sizes[inner] % _WHOLE_TILES and _are_columns(alike, (outer, inner)):
-                        return with_merged_columns(_merged(alike, (outer, inner)))
+    for outer, inner in _counted_on(program):
+        if program.sizes[inner] % _WHOLE_TILES:
+            alike = _with_alike(_with_alike(program, inner), outer)
+            if _are_columns(alike, (outer, inner)):
+                return with_merged_columns(_merged(alike, (outer, inner)))
     return program
 
 
-def _is_of_one_side(program: Program, matmul: Node, dim: str) -> bool:
-    return sum(dim in program.nodes[a].dims for a in matmul.args) == 1
+def _counted_on(program: Program) -> list[tuple[str, str]]:
+    """The pairs in indices ``outer * extent + inner`` of loads that a matmul has both of."""
+    matmuls = [{*n.dims} for n in program.nodes if n.op == "matmul"]
+    indices = [e for n in program.nodes if n.op == "load" for e in n.access.index]
+    pairs = dict.fromkeys(p for e in indices for p in permutations(e.dims(), 2))
+    return [
+        pair
+        for pair in pairs
+        if any({*pair} <= dims for dims in matmuls)
+        and any(_counts_on(program, e, pair) for e in indices)
+    ]
 
 
 def _with_alike(program: Program, dim: str) -> Program:
@@ -109,10 +115,10 @@ def _with_alike(program: Program, dim: str) -> Program:
 
 def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
     inside = {*pair}
-    accesses = [(o.tensor, o.index) for o in program.outputs]
     for node in program.nodes:
         if node.op == "load":
-            accesses.append((program.tensors[node.access.tensor], node.access.index))
+            if not _is_one_axis(program, node.access.index, pair):
+                return False
             continue
         named = isinstance(node.attr, IndexExpr | Predicate) or node.op == "read"
         seen = inside & {*node.dims, *_in_memory(program, node)}
@@ -120,16 +126,21 @@ def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
             return False
         if (node.op in REDUCING and inside & {*node.reduced}) or str(node.attr) in pair:
             return False
-    for tensor, index in accesses:
-        axes = [e for e in index if inside & {*e.dims()}]
-        if axes and not _is_run(program, tensor, index, pair):
-            if len(axes) > 1 or not _counts_on(program, axes[0], pair):
-                return False
-    return True
+    return all(
+        _is_one_axis(program, o.index, pair) or _is_run(program, o.tensor, o.index, pair)
+        for o in program.outputs
+    )
+
+
+def _is_one_axis(program: Program, index: Sequence[IndexExpr], pair: tuple[str, str]) -> bool:
+    """Whether one index has both dimensions, as ``outer * extent + inner`` and perhaps a constant;
+    or none has one.
+    """
+    axes = [e for e in index if {*pair} & {*e.dims()}]
+    return not axes or (len(axes) == 1 and _counts_on(program, axes[0], pair))
 
 
 def _counts_on(program: Program, expr: IndexExpr, pair: tuple[str, str]) -> bool:
-    """Whether an index is ``outer * extent + inner``, and perhaps a constant."""
     outer, inner = pair
     if expr.op == "add" and expr.args[1].op == "const":
         expr = expr.args[0]

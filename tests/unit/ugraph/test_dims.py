@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mirage_py
-from mirage_py.ugraph.rewrite.dims import with_shared_reads
+from mirage_py.ugraph.rewrite.dims import with_columns_last, with_shared_reads
 from mirage_py.verify.field_test.programs import compare_programs
 
 LATENT = """
@@ -95,3 +95,20 @@ def test_what_two_sums_read_is_read_once(text: str, loads: int):
     shared = with_shared_reads(program)
     assert sum(n.op == "load" for n in shared.nodes) == loads
     assert compare_programs(program, shared).equal
+
+
+def test_what_a_result_has_last_is_last():
+    """Only the result has its rows first."""
+    text = """
+    N = 8, S = 12, D = 4
+    V[N, D] : f16
+    Q[S, D] : f16
+    let P[n, s] = sum[d](exp(Q[s, d]) * V[n, d])
+    O[s, n] = P[n, s] * 2.0
+    """
+    program = mirage_py.parse(text)
+    last = with_columns_last(program)
+    assert program.dim_names.index("n") < program.dim_names.index("s")
+    assert last.dim_names.index("n") > last.dim_names.index("s")
+    assert compare_programs(program, last).equal
+    assert with_columns_last(last) is last

@@ -11,7 +11,11 @@ from mirage_py.frontend.torch import trace
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.rewrite.merged_dims import with_merged_patches, with_merged_rows
+from mirage_py.ugraph.rewrite.merged_dims import (
+    with_merged_columns,
+    with_merged_patches,
+    with_merged_rows,
+)
 from mirage_py.verify.sizes.shrink import shrink
 from mirage_py.verify.sizes.small_sizes import small_extents
 
@@ -144,3 +148,41 @@ def test_rows_of_what_windows_read_from_memory_stay_apart():
 
     program = trace(function, torch.empty(16, 64, 56, 56), torch.empty(64, 1, 3, 3))
     assert with_merged_rows(program) == program
+
+
+def _heads(x, w, b, n=3, d=6):
+    """Queries, keys and values of one projection, each with its heads apart."""
+    parts = torch.nn.functional.linear(x, w, b).chunk(3, dim=-1)
+    return tuple(p.reshape(*x.shape[:2], n, d) for p in parts)
+
+
+def test_columns_that_are_heads_are_one_where_tiles_would_leave_tails():
+    data = torch.randn(2, 5, 8), torch.randn(54, 8), torch.randn(54)
+    program = trace(_heads, *data)
+    merged = with_merged_columns(program)
+    validate_program(merged)
+    assert sorted(merged.sizes.values()) == [2, 5, 8, 18]  # rows of x are two axes, and stay so
+    assert [o.tensor for o in merged.outputs] == [o.tensor for o in program.outputs]
+    loads = [n.access for n in merged.nodes if n.op == "load"]
+    assert all(e.op in ("dim", "add") for a in loads for e in a.index)
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    found = evaluate_program(merged, given, FloatMeaning())
+    for got, want in zip(found.values(), _heads(*(d.double() for d in data)), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("heads", "size"),
+    [
+        (lambda x: x.transpose(1, 2).contiguous(), 6),  # another dimension is between them
+        (lambda x: x.softmax(-1), 6),  # one is reduced
+        (lambda x: x * torch.arange(6.0), 6),  # one is told apart by its number
+        (lambda x: x * 2.0, 64),  # tiles leave nothing
+    ],
+)
+def test_columns_that_something_tells_apart_stay_two(heads, size):
+    def columns(x, w):
+        return heads(F.linear(x, w).reshape(2, 5, 3, size))
+
+    program = trace(columns, torch.randn(2, 5, 8), torch.randn(3 * size, 8))
+    assert with_merged_columns(program) == program

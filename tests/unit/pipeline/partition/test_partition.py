@@ -12,6 +12,7 @@ from unit.frontend.spec.large_references import PARTITIONED, REFERENCES
 from unit.partition.samples import in_sequence, inputs_of, small, spec
 
 from mirage_py.frontend.spec import parse_file
+from mirage_py.frontend.torch import trace
 from mirage_py.pipeline.partition import partition as cuts
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.pipeline.partition.limits import PartitionLimits, fits_part
@@ -245,3 +246,19 @@ def test_few_of_the_segments_are_made_and_the_cheapest_cuts_are_found(
             totals.append(cost[start] + moved + cuts.LAUNCH_BYTES)
         cost[end] = min(totals)
     assert found.cost == cost[len(order)]
+
+
+def test_what_a_projection_computes_has_its_features_last():
+    """However it is read later: keys that scores take transposed are written as they come."""
+    import torch
+
+    def attention(x, w):
+        q, k, v = (
+            p.reshape(2, 16, 2, 6).transpose(1, 2) for p in (x @ w.mT).chunk(3, dim=-1)
+        )
+        return ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2)
+
+    data = torch.randn(2, 16, 8), torch.randn(36, 8)
+    found = partition(normalise(trace(attention, *data)), PartitionLimits(4, 2))
+    shapes = [t.shape for part in found.parts for t in part.inputs if t.name.startswith("T")]
+    assert {shape for shape in shapes if 6 in shape} == {(2, 16, 2, 6)}

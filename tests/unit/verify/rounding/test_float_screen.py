@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from families import safe_families
@@ -17,6 +19,7 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.verify.rounding import float_screen
 from mirage_py.verify.rounding.float_screen import FloatScreen
 from mirage_py.verify.rounding.kernel_meaning import KernelMeaning
 from mirage_py.verify.sizes.small_sizes import instantiate_small
@@ -376,3 +379,28 @@ def test_a_search_drops_what_computes_a_compared_number_twice() -> None:
         products = [n for n in nodes if n.op == "matmul" and "k" in n.reduced]
         calls = [k for k in family.kernels if not hasattr(k, "nodes")]
         assert len(products) + len(calls) <= 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "drawn"), [("M[b, d] == 0", False), ("sum[d](X[b, d]) > 0", True)]
+)
+def test_only_comparisons_of_what_is_rounded_are_tried_with_other_roundings(
+    monkeypatch: pytest.MonkeyPatch, condition: str, drawn: bool
+) -> None:
+    """A mask that is an input is the same however anything is rounded."""
+    text = f"""
+    B = 4, D = 6
+    X[B, D], M[B, D] : f32
+    Y[b, d] = where({condition}, X[b, d], M[b, d])
+    """
+    used: list[int] = []
+
+    class Counting(float_screen.RandomRounding):
+        def __init__(self, *args: Any) -> None:
+            used.append(1)
+            super().__init__(*args)
+
+    monkeypatch.setattr(float_screen, "RandomRounding", Counting)
+    families = safe_families(search(normalise(mirage_py.parse(text))).families)
+    assert families.ugraphs
+    assert bool(used) == drawn

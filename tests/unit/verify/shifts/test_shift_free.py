@@ -255,3 +255,27 @@ def test_what_is_reduced_apart_matters_where_no_sum_divides_it_away():
     program, count = removed(text)
     assert count == 0
     assert "max" in operators(program)
+
+
+PROJECTED = """
+S = 6, T = 6, D = 4, N = 4, M = 4
+X[S, D], U[D, N], V[D, N], B[D] : f32
+let H[s, d] = X[s, d] * 2.0 + B[d]
+let P[s, t] = exp(sum[n](sum[d](QUERIES[s, d] * U[d, n]) * sum[d](H[t, d] * V[d, n])))
+O[s, m] = sum[t](P[s, t] * X[t, m]) / sum[t](P[s, t])
+"""
+
+
+def test_a_bias_stays_in_operands_of_matmuls_that_others_share():
+    """Keys would need none, but what queries are made of has it: without it there are two operands
+    to compute and to read.
+    """
+    text = PROJECTED.replace("QUERIES", "H")
+    program, count = removed(text)
+    assert count == 0
+    assert program == parse(text)
+
+
+def test_a_bias_that_queries_do_not_have_goes():
+    _, count = removed(PROJECTED.replace("QUERIES", "X").replace("X[t, m]", "H[t, m]", 1))
+    assert count == 1
