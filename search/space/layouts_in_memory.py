@@ -33,26 +33,20 @@ def axes_as_computed(program: Program) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def _order(
-    program: Program, node: Node, found: Sequence[tuple[str, ...]]
-) -> tuple[str, ...]:
+def _order(program: Program, node: Node, found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if node.op == "load":
         return node.access.dims()
     if node.op == "read":
         at: Mapping[str, tuple[str, ...]] = {
             dim: tuple(expr.dims())
-            for dim, expr in zip(
-                program.nodes[node.args[0]].dims, node.access.index, strict=True
-            )
+            for dim, expr in zip(program.nodes[node.args[0]].dims, node.access.index, strict=True)
         }
         return tuple(d for dim in found[node.args[0]] for d in at[dim])
     args = [found[a] for a in node.args]
     if node.op == "matmul":
         first, second = args
         kept = tuple(d for d in second if d not in first and d not in node.reduced)
-        at_once = dict.fromkeys(
-            new for d in first for new in (kept if d in node.reduced else (d,))
-        )
+        at_once = dict.fromkeys(new for d in first for new in (kept if d in node.reduced else (d,)))
         return tuple(at_once)
     if operator(node.op).kind == ELEMENTWISE:
         return tuple(dict.fromkeys(d for dims in sorted(args, key=len, reverse=True) for d in dims))

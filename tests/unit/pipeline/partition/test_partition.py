@@ -253,9 +253,7 @@ def test_what_a_projection_computes_has_its_features_last():
     import torch
 
     def attention(x, w):
-        q, k, v = (
-            p.reshape(2, 16, 2, 6).transpose(1, 2) for p in (x @ w.mT).chunk(3, dim=-1)
-        )
+        q, k, v = (p.reshape(2, 16, 2, 6).transpose(1, 2) for p in (x @ w.mT).chunk(3, dim=-1))
         return ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2)
 
     data = torch.randn(2, 16, 8), torch.randn(36, 8)
