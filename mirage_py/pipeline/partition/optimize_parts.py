@@ -39,6 +39,8 @@ from mirage_py.verify.samples.sampled_test import sampled_test
 
 # Of the time that is left, what the search for convolutions as matmuls of ours may take.
 _OF_JOINED = 0.3
+# The same for samples of composites, of which the first is always tested.
+_OF_SAMPLES = 0.1
 # Composites with them that are predicted so many times slower than others are not raced.
 _NEAR = 1.4
 
@@ -111,16 +113,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     if lacking and not found:
         why_not = reason(Code.NO_PLAN_OF_A_PART, whole.parts[lacking[0]].name)
         notes.insert(1, f"the original program is the result: {why_not}")
-    composites = []
-    faults: dict[UGraph, str] = {}
-    for composite in found:
-        blocks = composite.plan.ugraph.in_blocks
-        if blocks not in faults:
-            faults[blocks] = _fault(whole, blocks, job.request.seed)
-            if faults[blocks]:
-                refused = f"the parts together ({composite.plan.backend}) were refused"
-                notes.append(f"{refused}: {faults[blocks]}")
-        composites += [] if faults[blocks] else [composite]
+    composites, refused = _tested(found, whole, job.request.seed, deadline)
+    notes += refused
     if composites:
         words = "each part was compared with its own program; together they are the program by"
         notes.append(f"verified part by part: {words} the way it was cut")
@@ -155,6 +149,36 @@ def _with_joined(
     first = list(found[:1]) if job.measure else []
     rest = [c for c in (*found, *near) if c not in first]
     return [*first, *sorted(rest, key=lambda c: c.time_us)]
+
+
+def _tested(
+    found: Sequence[Composite], whole: Partition, seed: int, deadline: float | None
+) -> tuple[list[Composite], list[str]]:
+    """The composites that a sample finds to be the program, and what is to be said of the others.
+
+    A sample takes long where convolutions are in kernels: of what is left until ``deadline`` all
+    have a share, and those that are not begun in it are left out. The first is always tested.
+    """
+    composites: list[Composite] = []
+    notes: list[str] = []
+    faults: dict[UGraph, str] = {}
+    started = time.monotonic()
+    until = inf if deadline is None else started + _OF_SAMPLES * (deadline - started)
+    left_out = 0
+    for composite in found:
+        blocks = composite.plan.ugraph.in_blocks
+        if blocks not in faults:
+            if composites and time.monotonic() > until:
+                left_out += 1
+                continue
+            faults[blocks] = _fault(whole, blocks, seed)
+            if faults[blocks]:
+                refused = f"the parts together ({composite.plan.backend}) were refused"
+                notes.append(f"{refused}: {faults[blocks]}")
+        composites += [] if faults[blocks] else [composite]
+    if left_out:
+        notes.append(f"{left_out} composites were left out: there was no time to test them")
+    return composites, notes
 
 
 def _fault(whole: Partition, ugraph: UGraph, seed: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from idle_baselines import IdleBaselines
@@ -227,6 +229,32 @@ def test_a_composite_that_is_another_program_is_left_out(
     assert result.plan is None
     assert result.best == result.baseline
     assert any("were refused" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "tested"),
+    [(7.0, 100.0, "aba"), (30.0, 100.0, "aa"), (30.0, None, "abac")],
+)
+def test_samples_of_composites_have_a_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, whole: Partition, seconds: float, budget: float, tested: str
+):
+    """Of equal kernels one is tested; the first whatever it takes."""
+    now = [50.0]
+
+    def sampled(*_: object, **__: object) -> SampleEvidence:
+        now[0] += seconds
+        return SampleEvidence(True, 1, 1)
+
+    def composite(kernels: str) -> Any:
+        return SimpleNamespace(plan=SimpleNamespace(ugraph=SimpleNamespace(in_blocks=kernels)))
+
+    monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
+    monkeypatch.setattr(optimize_parts_module.time, "monotonic", lambda: now[0])
+    found = [composite(kernels) for kernels in "abac"]
+    deadline = None if budget is None else now[0] + budget
+    kept, notes = optimize_parts_module._tested(found, whole, 0, deadline)
+    assert "".join(c.plan.ugraph.in_blocks for c in kept) == tested
+    assert len(notes) == (len(tested) < len(found))
 
 
 def test_a_plan_of_a_part_that_is_another_program_is_left_out(
