@@ -22,9 +22,10 @@ def axes_as_read(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
 
 def axes_as_computed(program: Program) -> tuple[tuple[str, ...], ...]:
     """The dimensions of each node in the order in which PyTorch would store it: those of a load as
-    its tensor has them, those of a matmul as its first operand, whose reduced dimension the second
-    one's others replace. So what a linear layer computes has its features last, however it is read
-    later. A node that this says nothing of keeps its order.
+    its tensor has them, those of a matmul as the operand that is computed, or as the first, whose
+    reduced dimension the others of the second one replace. So what a linear layer makes of a norm
+    has its features last, however it is read later. A node that this says nothing of keeps its
+    order.
     """
     found: list[tuple[str, ...]] = []
     for node in program.nodes:
@@ -44,10 +45,11 @@ def _order(program: Program, node: Node, found: Sequence[tuple[str, ...]]) -> tu
         return tuple(d for dim in found[node.args[0]] for d in at[dim])
     args = [found[a] for a in node.args]
     if node.op == "matmul":
-        first, second = args
+        weights_first = [program.nodes[a].op == "load" for a in node.args] == [True, False]
+        first, second = args[::-1] if weights_first else args
         kept = tuple(d for d in second if d not in first and d not in node.reduced)
-        at_once = dict.fromkeys(new for d in first for new in (kept if d in node.reduced else (d,)))
-        return tuple(at_once)
+        replaced = (kept if d in node.reduced else (d,) for d in first)
+        return tuple(dict.fromkeys(d for dims in replaced for d in dims))
     if operator(node.op).kind == ELEMENTWISE:
         return tuple(dict.fromkeys(d for dims in sorted(args, key=len, reverse=True) for d in dims))
     return tuple(d for dims in args[:1] for d in dims if d in node.dims)
