@@ -401,8 +401,8 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
-    concatenations in pieces, what matmuls read twice read once, short rows of images as one, and
-    patches of images as rows.
+    concatenations in pieces, what matmuls read twice read once, short rows of images as one, as
+    are columns of heads, patches of images as rows, and columns of results last.
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
     merged = with_merged_columns(with_merged_rows(with_shared_reads(with_pieces(free))))

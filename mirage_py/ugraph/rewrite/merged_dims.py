@@ -1,4 +1,4 @@
-"""Dimensions that always go together as one: rows of images, pixels of patches in a matmul."""
+"""Dimensions that always go together as one: rows of images, pixels of patches, heads' columns."""
 
 from __future__ import annotations
 
