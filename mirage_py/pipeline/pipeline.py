@@ -332,7 +332,6 @@ def _rank_plans(
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
     types, ahead = TypeScreen(), Begun()
-
     begin = partial(begin_by_compilers, normal, trials=_TRIALS, seed=request.seed)
     terms = searching.terms(types)
     if on_ranked is not None:

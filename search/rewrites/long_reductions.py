@@ -12,7 +12,7 @@ it, are kernels of their own before that: no block holds a matmul and all rows o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
@@ -59,7 +59,7 @@ def with_stored_products(program: Program, best: Callable[[Program], Timed]) -> 
     if not values:
         return []
     stored = stored_tensors(program, values, F32)
-    choices = [best(piece(program, stored, *group)) for group in ([v] for v in values)]
+    choices = [best(piece(program, stored, v)) for v in values]
     choices.append(best(piece(program, stored)))
     tensors = tuple(stored.values())
     found = (together(program, families, tensors) for families in fastest(choices))
@@ -67,15 +67,15 @@ def with_stored_products(program: Program, best: Callable[[Program], Timed]) -> 
 
 
 def reduced_products(program: Program) -> tuple[int, ...]:
-    """The matmuls to store: what long reductions are of; none where one of them
-    carries the scale of an exponential, or waits for another.
+    """The matmuls to store: what long reductions are of; none where one of them carries the scale
+    of an exponential, or waits for another.
     """
-    nodes = program.nodes
+    nodes, scaled = program.nodes, _scaled(program)
     products = [n for n, node in enumerate(nodes) if node.op == "matmul"]
-    scaled = _scaled(program)
-    ends = _long_values(program)
-    found = [n for n in products if any(n in cone(nodes, [end]) for end in ends)]
-    waits = any(n in cone(nodes, [*nodes[m].args]) for n in products for m in products)
+    reduced = cone(nodes, _long_values(program, scaled))
+    found = [n for n in products if n in reduced]
+    operands = cone(nodes, [a for n in products for a in nodes[n].args])
+    waits = any(n in operands for n in products)
     return () if waits or any(n in scaled for n in found) else tuple(found)
 
 
@@ -106,11 +106,11 @@ def long_reductions(program: Program, target: Target) -> tuple[int, ...]:
     def is_few(value: int) -> bool:
         return prod(sizes[d] for d in nodes[value].dims) <= _FEW * target.sms
 
-    return tuple(filter(is_few, _long_values(program)))
+    return tuple(filter(is_few, _long_values(program, _scaled(program))))
 
 
-def _long_values(program: Program) -> tuple[int, ...]:
-    """Results of long reductions that are read beside what was reduced."""
+def _long_values(program: Program, scaled: Collection[int]) -> tuple[int, ...]:
+    """Results of long reductions that are read beside what was reduced, and are not ``scaled``."""
     nodes = program.nodes
     reduced: list[frozenset[str]] = []
     for node in nodes:
@@ -122,7 +122,6 @@ def _long_values(program: Program) -> tuple[int, ...]:
         for a in node.args
         if not reduced[a].isdisjoint(node.dims) and reduced[a].isdisjoint(nodes[a].dims)
     }
-    scaled = _scaled(program)
 
     def is_long(value: int) -> bool:
         return prod(program.sizes[d] for d in reduced[value]) >= _LONG

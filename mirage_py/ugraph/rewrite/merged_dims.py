@@ -114,21 +114,17 @@ def _with_alike(program: Program, dim: str) -> Program:
 
 
 def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
-    inside = {*pair}
-    for node in program.nodes:
-        if node.op == "load":
-            if not _is_one_axis(program, node.access.index, pair):
-                return False
-            continue
-        named = isinstance(node.attr, IndexExpr | Predicate) or node.op == "read"
-        seen = inside & {*node.dims, *_in_memory(program, node)}
-        if seen not in (set(), inside) or (named and seen):
-            return False
-        if (node.op in REDUCING and inside & {*node.reduced}) or str(node.attr) in pair:
-            return False
-    return all(
-        _is_one_axis(program, o.index, pair) or _is_run(program, o.tensor, o.index, pair)
-        for o in program.outputs
+    reduced = {d for n in program.nodes if n.op in REDUCING for d in n.reduced}
+    counted = {str(n.attr) for n in program.nodes if n.op == "size"}
+    loads = [n.access.index for n in program.nodes if n.op == "load"]
+    return (
+        not {*pair} & (reduced | counted)
+        and _go_as_one(program, pair, in_matmuls=True)
+        and all(_is_one_axis(program, index, pair) for index in loads)
+        and all(
+            _is_one_axis(program, o.index, pair) or _is_run(program, o.tensor, o.index, pair)
+            for o in program.outputs
+        )
     )
 
 
@@ -187,12 +183,25 @@ def _is_one(program: Program, run: Sequence[str]) -> bool:
     inside = {*run}
     if len(inside) < len(run) or min(program.sizes[d] for d in run) == 1:
         return False
+    if not _go_as_one(program, run):
+        return False
+    loads = [n.access for n in program.nodes if n.op == "load"]
     accesses = [(o.tensor, o.index) for o in program.outputs]
+    accesses += [(program.tensors[a.tensor], a.index) for a in loads]
+    mine = [(t, index) for t, index in accesses if inside & {d for e in index for d in e.dims()}]
+    return all(_is_run(program, t, index, run) for t, index in mine)
+
+
+def _go_as_one(program: Program, run: Sequence[str], *, in_matmuls: bool = False) -> bool:
+    """Whether every value has all of these dimensions or none and reduces all or none, none is more
+    to it than its place, and no matmul has one, unless they may be ``in_matmuls``.
+    """
+    inside = {*run}
     for node in program.nodes:
         if node.op == "load":
-            accesses.append((program.tensors[node.access.tensor], node.access.index))
             continue
-        named = isinstance(node.attr, IndexExpr | Predicate) or node.op in ("read", "matmul")
+        named = isinstance(node.attr, IndexExpr | Predicate) or node.op == "read"
+        named |= node.op == "matmul" and not in_matmuls
         reduced = inside & {*node.reduced} if node.op in REDUCING else set()
         seen = inside & {*node.dims}
         if inside & _in_memory(program, node):
@@ -201,8 +210,7 @@ def _is_one(program: Program, run: Sequence[str]) -> bool:
             return False
         if named and (seen or reduced):
             return False
-    mine = [(t, index) for t, index in accesses if inside & {d for e in index for d in e.dims()}]
-    return all(_is_run(program, t, index, run) for t, index in mine)
+    return True
 
 
 def _is_run(

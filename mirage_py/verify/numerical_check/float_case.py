@@ -96,20 +96,23 @@ class FloatEvidence:
 class Finding:
     """Of the elements of an output: the largest error as a share of what is allowed, there or in
     the mean of the element's row, what is wrong with the first that is not as it must be, and which
-    share of those that are compared is farther off than is allowed. ``stretches``: see EagerError.
+    share of those that are compared is farther off than is allowed.
     """
 
     excess: float
     row_excess: float
     fault: Reason | None
     outside: float = 0.0
-    stretches: tuple[tuple[float, float, float], ...] = ()
 
     @property
     def is_little(self) -> bool:
         """Whether few elements are farther off than is allowed, and not by far."""
         is_far = self.fault is not None and self.fault.code is Code.TOO_FAR
         return is_far and self.outside <= _FEW and self.row_excess <= _FEW_EXCESS
+
+
+# Of each stretch of an output how far off it is, as three numbers.
+Stretches = tuple[tuple[float, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +125,13 @@ class EagerError:
 
     error: float
     row_excess: float
-    stretches: tuple[tuple[float, float, float], ...] = ()
+    stretches: Stretches = ()
 
     @classmethod
-    def of(cls, error: float, found: Finding) -> EagerError:
+    def of(cls, error: float, found: Finding, stretches: Stretches) -> EagerError:
         """From what was found of its output."""
         is_far = found.fault is not None and found.fault.code is Code.TOO_FAR
-        return cls(error, found.row_excess if is_far else 0.0, found.stretches)
+        return cls(error, found.row_excess if is_far else 0.0, stretches)
 
     def is_as_far(self, error: float, found: Finding) -> bool:
         """Whether a result that is too far off is about as close as eager, which is so too."""
@@ -137,7 +140,7 @@ class EagerError:
         close = error <= _EAGER_FACTOR * self.error
         return close and found.row_excess <= _EAGER_FACTOR * self.row_excess
 
-    def is_as_far_everywhere(self, found: Finding, floor: float) -> bool:
+    def is_as_far_everywhere(self, found: Finding, stretches: Stretches, floor: float) -> bool:
         """Whether few elements are beyond what eager's errors close by allow, and in no stretch of
         the output the norm of all errors, that of the nine tenths that are smallest (both above
         ``floor``) or the largest is more than twice eager's.
@@ -150,17 +153,13 @@ class EagerError:
         """
         if found.fault is not None and found.fault.code is not Code.TOO_FAR:
             return False
-        pairs = list(zip(found.stretches, self.stretches, strict=True))
-        return (
-            bool(pairs)
-            and found.outside <= _SOME
-            and all(
-                far <= _EAGER_FACTOR * its_far < inf
-                and all(
-                    x <= max(_EAGER_FACTOR * y, floor) for x, y in zip(errors, its, strict=True)
-                )
-                for (*errors, far), (*its, its_far) in pairs
-            )
+        pairs = list(zip(stretches, self.stretches, strict=True))
+        if not pairs or found.outside > _SOME:
+            return False
+        return all(
+            far <= _EAGER_FACTOR * its_far < inf
+            and all(x <= max(_EAGER_FACTOR * y, floor) for x, y in zip(errors, its, strict=True))
+            for (*errors, far), (*its, its_far) in pairs
         )
 
 
@@ -238,7 +237,7 @@ class OutputCase:
 
     def of_eager(self, output: Any) -> EagerError:
         """How far eager PyTorch's output is off."""
-        return EagerError.of(*self._found(output))
+        return EagerError.of(*self._found(output), self._stretches(output))
 
     def evidence(self, got: Any, eager: EagerError | None) -> FloatEvidence:
         """From what a kernel gave, and eager's error."""
@@ -249,11 +248,12 @@ class OutputCase:
         if self._is_measured and finding.is_little:
             fault = None
         if eager is not None:
-            if eager.is_as_far_everywhere(finding, self._floor):
-                fault = None
-            else:
-                fault = None if eager.is_as_far(error, finding) else fault
-                fault = fault or self._eager_fault(error, eager.error)
+            fault = None if eager.is_as_far(error, finding) else fault
+            fault = fault or self._eager_fault(error, eager.error)
+            if fault is not None and self._is_measured:
+                stretches = self._stretches(got)
+                is_as_far = eager.is_as_far_everywhere(finding, stretches, self._floor)
+                fault = None if is_as_far else fault
         return FloatEvidence(
             max_rel_error=error,
             bound=self.bound,
@@ -273,21 +273,15 @@ class OutputCase:
     def _found(self, output: Any) -> tuple[float, Finding]:
         """The relative error of an output of the right shape, and what its elements are."""
         xp = self._library
-        values = xp.asarray(
-            output if self._flat is None else output.reshape(-1)[self._flat], dtype=xp.float64
-        )
-        finite = xp.isfinite(values)
-        with np.errstate(invalid="ignore"):
-            distance = xp.where(finite, xp.abs(values - self.expected), inf)
+        values, finite, distance = self._distance(output)
         error, excess = self._relative(distance), self._excess(distance, self.allowed)
-        stretches = self._stretches(distance) if self._is_measured else ()
         held = self.telling | ~finite if self._is_measured else True
         far = self.compared & held & (distance > self.allowed)
         wrong = self.overflows & finite & (xp.abs(values) < self.tensor.dtype.max_finite)
         other = self.overflows & (self.expected == -inf) & (values != -inf)
         other = other & self._selects_infinity
         if not bool((far | wrong | other).any()):
-            return error, Finding(excess, excess, None, stretches=stretches)
+            return error, Finding(excess, excess, None)
         count = int(far.sum())
         faults = (
             (Code.NOT_FINITE, far & ~finite),
@@ -304,11 +298,24 @@ class OutputCase:
         means = self._row_means(xp.where(self.compared, self.allowed, 0.0))
         row_excess = self._excess(distance, xp.maximum(self.allowed, means))
         fault, outside = reason(code, *found), count / max(1, self.checked)
-        return error, Finding(excess, row_excess, fault, outside, stretches)
+        return error, Finding(excess, row_excess, fault, outside)
 
-    def _stretches(self, distance: Any) -> tuple[tuple[float, float, float], ...]:
-        """See EagerError."""
+    def _distance(self, output: Any) -> tuple[Any, Any, Any]:
+        """An output's elements, which are finite, and how far off they are."""
         xp = self._library
+        values = xp.asarray(
+            output if self._flat is None else output.reshape(-1)[self._flat], dtype=xp.float64
+        )
+        finite = xp.isfinite(values)
+        with np.errstate(invalid="ignore"):
+            return values, finite, xp.where(finite, xp.abs(values - self.expected), inf)
+
+    def _stretches(self, output: Any) -> Stretches:
+        """See EagerError; of what is not measured none."""
+        if not self._is_measured:
+            return ()
+        xp = self._library
+        *_, distance = self._distance(output)
         size = xp.where(self.compared, xp.abs(self.expected), 0.0).reshape(-1)
         off = xp.where(self.compared, distance, 0.0).reshape(-1)
         found = []

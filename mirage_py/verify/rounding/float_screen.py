@@ -146,10 +146,9 @@ def _compares_rounded(program: Program) -> bool:
     """
     exact: list[bool] = []
     for node in program.nodes:
-        known = all(exact[a] for a in node.args)
-        if node.op in _COMPARISONS and not known:
+        if node.op in _COMPARISONS and not all(exact[a] for a in node.args):
             return True
-        exact.append(operator(node.op).kind == LEAF or (node.op in _COMPARISONS and known))
+        exact.append(operator(node.op).kind == LEAF or node.op in _COMPARISONS)
     return False
 
 

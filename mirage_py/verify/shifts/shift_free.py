@@ -9,7 +9,7 @@ uses after the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -120,26 +120,26 @@ def _is_whole(shift: _Shift, multiplied: Sequence[int]) -> bool:
     return all(inside) or not any(inside)
 
 
+def _below_exponentials(program: Program) -> list[bool]:
+    """For each node whether an exp depends on it."""
+    return _below(program, "exp", lambda _: True)
+
+
 def _operands_of_matmuls(program: Program) -> list[bool]:
     """For each node whether a matmul multiplies it, or what elementwise operators but exp make of
     it.
     """
+    return _below(program, "matmul", lambda op: op != "exp" and operator(op).kind == ELEMENTWISE)
+
+
+def _below(program: Program, op: str, passes: Callable[[str], bool]) -> list[bool]:
+    """For each node whether one of these operators has it for an operand, itself or by what
+    operators that it ``passes`` make of it.
+    """
     found = [False] * len(program.nodes)
     for position in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[position]
-        passes = found[position] and node.op != "exp" and operator(node.op).kind == ELEMENTWISE
-        if passes or node.op == "matmul":
-            for a in node.args:
-                found[a] = True
-    return found
-
-
-def _below_exponentials(program: Program) -> list[bool]:
-    """For each node whether an exp depends on it."""
-    found = [False] * len(program.nodes)
-    for position in range(len(program.nodes) - 1, -1, -1):
-        node = program.nodes[position]
-        if found[position] or node.op == "exp":
+        if node.op == op or (found[position] and passes(node.op)):
             for a in node.args:
                 found[a] = True
     return found
