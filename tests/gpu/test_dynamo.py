@@ -200,12 +200,13 @@ def test_contexts_of_a_cache_take_one_search():
         return torch.softmax((q @ k.transpose(1, 2)).float() / 8, -1).to(v.dtype) @ v
 
     make: Any = {"dtype": torch.bfloat16, "device": "cuda"}
+    others = {*living_calls()}  # of earlier tests in this process
     fast = compiled(attend, whole_graph="trust")
     with torch.no_grad():
         for tokens in (1, 2, 3, 17, 64, 101, 303, 512):
             q, k = torch.randn(32, 1, 64, **make), torch.randn(32, tokens, 64, **make)
             close(fast(q, k, k + 1), attend(q, k, k + 1))
-    tables = [c.dispatch_table() for c in living_calls()]
+    tables = [c.dispatch_table() for c in living_calls() if c not in others]
     assert [t.splitlines()[-1] for t in tables if "searches" in t] == ["searches: 1 of at most 8"]
 
 
