@@ -29,6 +29,9 @@ _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
 # What a kernel's other work counts where it reaches the rate of the memory.
 _OTHER_WORK = 0.01
+# What the end of one work tile and the start of the next cost a persistent kernel: on an H200
+# matmuls of 128 x 256 results took 1.5 to 1.8 us less a wave than with a block for each tile.
+_WORK_TILE_US = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class KernelModel:
     def estimate(self, options: LaunchConfig) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
         # Most flags are nothing to the model.
-        key = self._warped_by(options), options.num_stages
+        key = self._warped_by(options), options.num_stages, options.persistent_blocks > 0
         if key not in self._estimates:
             known = constants_of(self.target)
             self._estimates[key] = estimate(self.load(options), self.target, known)
@@ -96,7 +99,7 @@ class KernelModel:
         cluster = self.kernel.tiling.cluster_blocks
         # Blocks of a cluster start together: what is left of the SMs has no room for one.
         sms = target.sms_for_clusters(cluster)
-        per_sm = min(resident, -(-self.blocks // sms))
+        per_sm = min(resident, -(-(options.persistent_blocks or self.blocks) // sms))
         waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
         moved = self._moved_bytes(sms * per_sm)
         return KernelLoad(
@@ -111,6 +114,7 @@ class KernelModel:
             warped.slots(options.num_stages) if per_sm else (),
             cluster,
             widest_accesses(self.kernel) if is_large(moved, target) else None,
+            options.persistent_blocks > 0,
         )
 
     def _moved_bytes(self, resident: int) -> int:
@@ -157,7 +161,8 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     # Between two blocks on an SM it waits, unless another one is at work there; short ones follow
     # one another at different times.
     if not load.is_straight:
-        total += (load.waves - 1) / load.per_sm * constants.restart_us
+        restart_us = _WORK_TILE_US if load.is_persistent else constants.restart_us
+        total += (load.waves - 1) / load.per_sm * restart_us
     # The rate of the memory is what a good kernel reaches, its start included; of those that reach
     # it, the one with the least other work is first.
     reached_us = load.moved_bytes / target.dram_bytes_per_us

@@ -78,7 +78,8 @@ class KernelLoad:
     does.
     ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus. So
     many blocks form a cluster, 1 where there are none. The ``accesses`` are those of a
-    pointwise kernel that moves many times what the L2 holds.
+    pointwise kernel that moves many times what the L2 holds. In a persistent kernel the tiles of
+    the next block come while results are stored.
     """
 
     footprint: Footprint
@@ -92,6 +93,7 @@ class KernelLoad:
     slots: tuple[int, ...]
     cluster_blocks: int = 1
     accesses: Accesses | None = None
+    is_persistent: bool = False
 
     @property
     def is_straight(self) -> bool:

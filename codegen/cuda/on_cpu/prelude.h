@@ -171,6 +171,10 @@ inline void scale_f16(unsigned* d, float factor) {
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
 inline float rsqrt_fast(float x) { return 1.0f / sqrtf(x); }
+inline float reciprocal_fast(float x) {
+    const float y = 1.0f / x;
+    return fabsf(y) < 0x1p-126f ? copysignf(0.0f, y) : y;
+}
 inline float nearest_e4m3(float x) {
     float size = fminf(fabsf(x), 448.0f);
     int exponent = max((__float_as_int(size) >> 23) - 127, -6);

@@ -15,6 +15,14 @@ __device__ __forceinline__ float rsqrt_fast(float x) {
     return y;
 }
 
+// 1 / x, of about 23 bits; 0 where that is below the normal numbers. Division has a slow path, and with
+// it a branch for each register.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // The larger number; NaN where one is.
 __device__ __forceinline__ float max_nan(float a, float b) {
     float y;

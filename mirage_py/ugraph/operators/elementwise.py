@@ -237,14 +237,14 @@ _row(
 _row(
     "sigmoid", 1, 8, _sigmoid, about="1 / (1 + exp(-x)).", defined=_sigmoid_by_exp,
     is_exponential=True, rises=True, ulps=4, divides="one", vanishes=True, is_logit=True,
-    straight="absolute", torch="torch.sigmoid({})", c="1.0f / (1.0f + expf(-{0}))", has_out=True,
-    aten=("sigmoid.default",), branches=True,
+    straight="absolute", torch="torch.sigmoid({})", c="reciprocal_fast(1.0f + expf(-{0}))", has_out=True,
+    aten=("sigmoid.default",),
 )  # fmt: skip
 _row(
     "silu", 1, 9, lambda x: x * _sigmoid(x), about="x * sigmoid(x).", defined=_silu_by_exp,
     is_exponential=True, steepest=1.3, ulps=4, divides="operand", keeps_zero=True, is_logit=True,
-    straight="absolute", torch="F.silu({})", c="{0} / (1.0f + expf(-{0}))", aten=("silu.default",),
-    branches=True,
+    straight="absolute", torch="F.silu({})", c="{0} * reciprocal_fast(1.0f + expf(-{0}))",
+    aten=("silu.default",),
 )  # fmt: skip
 _row(
     "tanh", 1, 10, np.tanh, about="The hyperbolic tangent.", defined=_tanh_by_exp,
@@ -263,8 +263,8 @@ _row(
     ulps=4, rounds="operand", keeps_zero=True, straight="absolute",
     torch='F.gelu({}, approximate="tanh")',
     triton="{0} * tl.sigmoid(1.5957691216057308 * {0} * (1.0 + 0.044715 * {0} * {0}))",
-    c="{0} / (1.0f + expf(-(1.5957691216057308f * {0} * (1.0f + 0.044715f * {0} * {0}))))",
-    branches=True,
+    c="{0} * reciprocal_fast("
+    "1.0f + expf(-(1.5957691216057308f * {0} * (1.0f + 0.044715f * {0} * {0}))))",
 )  # fmt: skip
 _row(
     "softplus", 1, 16, lambda x: np.logaddexp(0.0, x), is_keyed=True, is_exponential=True,
