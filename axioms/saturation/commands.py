@@ -73,9 +73,14 @@ def commands(roots: Iterable[Term], rings: Sequence[Ring]) -> list[Command]:
     return [
         *_declarations(),
         *(command for op in ARITY if op in known for command in _table(op)),
-        *(egg.AddRuleset(HERE, ring) for ring in rings),
+        *map(_ruleset, rings),
         *(rule.command for rule in rules if rule.needs <= known),
     ]
+
+
+@cache
+def _ruleset(ring: Ring) -> egg.AddRuleset:
+    return egg.AddRuleset(HERE, ring)
 
 
 def run_once(ring: Ring) -> egg.RunSchedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from mirage_py.axioms.saturation.bindings import egg
@@ -9,6 +10,7 @@ from mirage_py.axioms.saturation.commands import (
     DEPENDENCE_TABLE,
     MAX_AXES,
     NO_SIZE,
+    Command,
     commands,
     run_dependence,
     run_once,
@@ -33,6 +35,12 @@ from mirage_py.reasons import Code
 ROUNDS = 40
 MAX_NODES = 20_000
 _OF_CUT = 0.25
+
+
+# E-graphs without a program, with the laws that they were told, by the identities of these: to tell
+# them takes longer than all rounds of a usual program. The main thread's: none ends in another one.
+_IDLE: dict[tuple[int, ...], tuple[Sequence[Command], egg.EGraph]] = {}
+_MOST_IDLE = 8
 
 
 def saturate(
@@ -98,7 +106,8 @@ class Saturation:
         # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
         rings = RINGS[: 1 + RINGS.index(ring)]
         self._round = [run_once(ring) for ring in rings]
-        told = commands(terms, rings)
+        self._laws = commands(terms, rings)
+        told: list[egg.ActionCommand] = []
 
         def register(expr: Expr) -> Expr:
             # By name, because egglog walks expressions by recursion: deep programs would exhaust
@@ -115,12 +124,12 @@ class Saturation:
         for left, right in facts:
             told.append(egg.ActionCommand(egg.Union(HERE, exprs[left], exprs[right])))
         self._told = told
+        self._egraph = _with_laws(self._laws)
         self._begin()
 
     def _begin(self) -> None:
         self.rounds = 0
-        self._egraph = egg.EGraph()
-        self._egraph.run_program(*self._told)
+        self._egraph.run_program(egg.Push(1), *self._told)
 
     def step(self, max_nodes: int) -> bool:
         """Apply every law once, everywhere. False when nothing changed.
@@ -141,13 +150,20 @@ class Saturation:
         """Back to what was there after so many rounds, made again: few programs are cut, and to
         keep a copy took as long as the round after it.
         """
+        self._egraph.run_program(egg.Pop(HERE, 1))
         self._begin()
         while self.rounds < rounds:
             self.step(max_nodes)
 
     def close(self) -> None:
         """Give the e-graph back: it may end in its own thread only."""
+        egraph = self._egraph
         del self._egraph
+        if _in_main_thread():
+            egraph.run_program(egg.Pop(HERE, 1))
+            _IDLE[tuple(map(id, self._laws))] = self._laws, egraph
+            if len(_IDLE) > _MOST_IDLE:
+                del _IDLE[next(iter(_IDLE))]
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""
@@ -187,6 +203,20 @@ class Saturation:
         return class_table.build(
             rows, dependence_, self.roots, ring=self.ring, rounds=self.rounds, bound=bound
         )
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _with_laws(laws: Sequence[Command]) -> egg.EGraph:
+    """An e-graph that has been told the laws and nothing else."""
+    idle = _IDLE.pop(tuple(map(id, laws)), None) if _in_main_thread() else None
+    if idle is not None:
+        return idle[1]
+    egraph = egg.EGraph()
+    egraph.run_program(*laws)
+    return egraph
 
 
 def _check(

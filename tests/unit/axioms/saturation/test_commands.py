@@ -79,11 +79,30 @@ def test_tables_do_not_depend_on_what_was_saturated_before():
         (apply("where", apply("le", squared, const("0.5")), X + const("3"), ZERO),),
         (apply("minimum", masked, squares * M), apply("where", X, Y, ZERO)),
     ]
-    alone = [table_of(*roots) for roots in reversed(sequence)][::-1]
+    alone = []
+    for roots in sequence:
+        saturate_module._IDLE.clear()
+        alone.append(table_of(*roots))
     for _ in range(3):
         assert [table_of(*roots) for roots in sequence] == alone
     for roots, table in zip(sequence, alone, strict=True):
         assert table.roots == tuple(table.class_of(root) for root in roots)
+
+
+def test_laws_are_told_once(monkeypatch: pytest.MonkeyPatch):
+    saturate_module._IDLE.clear()
+    made: list[Any] = []
+    of_egglog = egg.EGraph
+    monkeypatch.setattr(egg, "EGraph", lambda: made.append(of_egglog()) or made[-1])
+    first, second = table_of(X / Y), table_of(Z / (X / Y))
+    assert len(made) == 1
+    assert (first.size, second.size) == (table_of(X / Y).size, table_of(Z / (X / Y)).size)
+    table_of(apply("exp", X))  # other laws
+    assert len(made) == 2
+    # A bound on rounds or rows leaves nothing behind.
+    saturate((Z / (X / Y),), LEAVES, axes=AXES, ring="expanded", max_nodes=20)
+    assert table_of(Z / (X / Y)) == second
+    assert len(made) == 2
 
 
 def test_without_egglog_the_error_says_what_to_install(monkeypatch):
