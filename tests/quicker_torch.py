@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +17,13 @@ def install() -> None:
     Half of the time that torch.export takes to decompose operators goes into the list of all of
     them, made anew, and into annotations of functions, made anew for each: collections.abc's
     Callable is slow, that of typing keeps what it was asked for. torch.compile times the guards of
-    every graph, for which it first flushes the processor's caches.
+    every graph, for which it first flushes the processor's caches; for random numbers that no graph
+    draws it makes tensors. pytest gives its handlers to loggers that do not propagate, too: torch
+    took them for somebody who wants each graph and tensor described to him, with its stack.
     """
+    trace_log = logging.getLogger("torch.__trace")
+    trace_log.handlers.clear()
+    trace_log.addHandler = lambda _: None  # type: ignore[method-assign]
     exported = sys.modules.get("torch.export.exported_program")
     if exported is not None:
         of_torch = exported._collect_all_valid_cia_ops
@@ -26,6 +32,16 @@ def install() -> None:
         sys.modules["torch._ops"].Callable = typing.Callable
         overrides = exported._override_composite_implicit_decomp
         exported._override_composite_implicit_decomp = _kept(overrides)
+    of_random_numbers = sys.modules.get("torch._decomp.decompositions_for_rng")
+    if of_random_numbers is not None:
+        none = sys.modules["torch"].tensor(())
+
+        def reset(state: Any) -> None:
+            state.seed = state.base_offset = none
+            state.relative_offset = 0
+            state.offset_advanced_at_least_once = False
+
+        of_random_numbers.PhiloxState.reset = reset
     guards = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0
