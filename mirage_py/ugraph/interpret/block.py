@@ -1,7 +1,8 @@
 """Interpreter of one block graph: block by block, section by section, iteration by iteration.
 
 Every tile is really read and every accumulator really accumulates: a fault in a µGraph shows as a
-wrong number, not as a broken rule. A cluster is one large block.
+wrong number, not as a broken rule. A cluster is one large block. So are blocks that share nothing,
+where numbers do not depend on which others are computed with them: each element is the same then.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from mirage_py.ugraph.interpret.steps import Step, node_step, shift_key
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
-from mirage_py.ugraph.operators import EFFECT, STATE, operator
+from mirage_py.ugraph.operators import CONTRACT, EFFECT, REDUCE, STATE, operator
 
 A = TypeVar("A")
 
 # Elements of values that are kept for other blocks.
 _MOST_KEPT = 1 << 19
+# Points of all dimensions that one block may have in place of several.
+_MOST_JOINED = 1 << 17
 
 
 class BlockRun(Generic[A]):
@@ -54,6 +57,7 @@ class BlockRun(Generic[A]):
                     block.nodes, position, tensors, sizes, meaning, block.name
                 )
         self._reused = _reusable(block) if getattr(meaning, "is_repeatable", False) else {}
+        self._is_pointwise = getattr(meaning, "is_pointwise", False)
         self._known: dict[tuple[int, ...], A] = {}
         self._kept = 0
         # Of the block under way: what each node is now, and what it was before this iteration.
@@ -65,7 +69,13 @@ class BlockRun(Generic[A]):
     def run(self, starts: Mapping[str, Sequence[int]] | None = None) -> None:
         """Every block of the grid, or those whose tiles start at ``starts`` along some axes."""
         whole = Frame.whole(self._sizes)
-        axes = [(a.dim, a.tile) for a in self._block.split_axes]
+        split = self._block.split_axes
+        # One block for all along these axes has the same elements, and takes a call for all.
+        joined = _independent(self._block) if self._is_pointwise and not starts else ()
+        axes = [(a.dim, a.tile) for a in split if a.dim not in joined]
+        shared = [self._sizes[d] for d in self._sizes if d not in dict(axes)]
+        if prod(shared) > _MOST_JOINED:
+            axes = [(a.dim, a.tile) for a in split]
         for frame in self._frames(whole, axes, False, starts or {}):
             self._values.clear()
             for section in self._block.sections:
@@ -200,6 +210,22 @@ class BlockRun(Generic[A]):
             }
             tiles = (Tile(d, start, is_loop) for (d, _), start in zip(axes, starts, strict=True))
             yield outer.moved(spans, tuple(tiles))
+
+
+def _independent(block: BlockGraph) -> tuple[str, ...]:
+    """Grid axes along which each element is computed by itself: nothing is reduced over them or
+    numbered by their tiles, and every store has a place for each of their points.
+    """
+    nodes = block.nodes
+    if any(n.op in ("read", "shift") or (n.op == "accum_max" and n.attr) for n in nodes):
+        return ()
+    reductions = (n for n in nodes if operator(n.op).kind in (REDUCE, CONTRACT))
+    joined = [d for n in reductions for d in n.reduced]
+    joined += [s.loop for s in block.sections if s.loop is not None]
+    # As they say themselves, and as they write.
+    places = [dims for _, n in block.stores() for dims in (n.dims, n.access.dims())]
+    axes = [a.dim for a in block.split_axes if a.tile is not None and a.dim not in joined]
+    return tuple(d for d in axes if all(d in dims for dims in places))
 
 
 def _reusable(block: BlockGraph) -> dict[int, tuple[str, ...]]:

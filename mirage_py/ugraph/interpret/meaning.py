@@ -193,6 +193,11 @@ class FieldMeaning:
         self.ops = ops
 
     @property
+    def is_pointwise(self) -> bool:
+        """Whether an element is what it is whatever others are computed with it."""
+        return self.is_repeatable
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether the same operands give the same value each time: each 1 / 0 has its own, and what
         is built on this may count its calls.

@@ -51,6 +51,8 @@ class ExactMeaning:
 
     # The same operands give the same value each time.
     is_repeatable = True
+    # And each element by itself.
+    is_pointwise = True
 
     def __init__(self, opaque_casts: Sequence[str] = ()) -> None:
         self._intervals = IntervalMeaning(opaque_casts)
