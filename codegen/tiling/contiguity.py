@@ -102,3 +102,19 @@ def steps_along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
     if expr.op == "mod":
         return 1, gcd(multiple, expr.value)
     return 0, multiple // expr.value if multiple % expr.value == 0 else 1
+
+
+def merged_step(expr: IndexExpr, extents: Sequence[tuple[str, int]]) -> int | None:
+    """The step from each point of a tile to the next along several dimensions, the first of them
+    the fastest, that together go evenly: channels and then groups of ``group * 32 + channel``. None
+    if they do not.
+    """
+    found = None
+    expected: int | None = None
+    for dim, extent in extents:
+        step, _ = steps_along(expr, dim, extent)
+        if not step or (expected is not None and step != expected):
+            return None
+        found = step if found is None else found
+        expected = step * extent
+    return found

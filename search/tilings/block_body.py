@@ -97,6 +97,68 @@ class BlockBody:
         )
 
     @cached_property
+    def reduced_at_once(self) -> frozenset[int]:
+        """Nodes that are computed element by element, and which one reduction reads: squares."""
+        return frozenset(
+            number
+            for number, readers in enumerate(self.readers)
+            if self.kinds[number] == ELEMENTWISE
+            and [self._nodes[r].op for r in readers] in (["sum"], ["max"])
+        )
+
+    @cached_property
+    def in_place(self) -> frozenset[int]:
+        """Values behind the loops that take the registers of an accumulator: computed from it
+        element by element, and nothing that is computed from them reads it again.
+        """
+        found: dict[int, int] = {}
+        for number, node in enumerate(self._nodes):
+            is_behind = self._block.sections[self._block.section_of[number]].loop is None
+            if not is_behind or self.kinds[number] != ELEMENTWISE or number in self.by_element:
+                continue
+            below = self._by_elements(number)
+            above = {*self._above(number)}
+            for state in sorted(below):
+                is_sum = self._nodes[state].op.startswith("accum")
+                if (
+                    is_sum
+                    and {*self._nodes[state].dims} == {*node.dims}
+                    and not (above & {*self._readers_by_elements(state)})
+                ):
+                    found.setdefault(state, number)
+        return frozenset(found.values())
+
+    def _by_elements(self, number: int) -> set[int]:
+        """What a node is computed from, past what is computed together with it."""
+        found, todo = set[int](), list(self._nodes[number].args)
+        while todo:
+            other = todo.pop()
+            if other not in found:
+                found.add(other)
+                todo += self._nodes[other].args if other in self.by_element else ()
+        return found
+
+    def _readers_by_elements(self, number: int) -> set[int]:
+        """What reads a node, itself or past what is computed together with the reader."""
+        found, todo = set[int](), list(self.readers[number])
+        while todo:
+            other = todo.pop()
+            if other not in found:
+                found.add(other)
+                todo += self.readers[other] if other in self.by_element else ()
+        return found
+
+    def _above(self, number: int) -> set[int]:
+        """All that is computed from a node."""
+        found, todo = set[int](), list(self.readers[number])
+        while todo:
+            other = todo.pop()
+            if other not in found:
+                found.add(other)
+                todo += self.readers[other]
+        return found
+
+    @cached_property
     def promoted(self) -> frozenset[int]:
         """Matmuls that are scaled by loads and added to an accumulator in each iteration, and these
         products: emitters multiply an element once, by the product of the scales.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, next_power_of_two
 from mirage_py.ugraph.ir import index as ix
@@ -13,6 +14,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 # A dot needs 16 rows; up to this many rows a product and a sum on CUDA cores may win.
 MAX_VECTOR_ROWS = 2
 _DOT_TILES = (16, 32, 64, 128, 256)
+_MOST_COLUMNS = _DOT_TILES[-1]
 _LOOP_TILES = (16, 32, 64, 128, 256, 512)
 _VECTOR_TILES = tuple(1 << k for k in range(14))
 # Neighbours in memory that a warp reads at once; a smaller tile would waste its transactions.
@@ -28,8 +30,9 @@ class Roles:
     ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
     ``contracted`` are summed over, ``splits`` the outer dimensions of split ones. Along ``fast``
     dimensions elements are contiguous in memory, ``least`` of which are worth an access. ``outer``
-    ones are gridded sides of a matmul with another side that is unsplit in each block; ``joint``
-    ones share a side with other gridded ones, as positions and the heads that share a key do.
+    ones are gridded sides of a matmul beside so many elements of the same side that are unsplit in
+    each block; ``joint`` ones share a side with other gridded ones, as positions and the heads that
+    share a key do.
     Along ``reread`` ones a tensor is read at several positions, as in a rotary embedding: blocks
     with a part of them would read one another's parts too.
     """
@@ -40,7 +43,7 @@ class Roles:
     splits: tuple[str, ...] = ()
     fast: tuple[str, ...] = ()
     least: int = _COALESCED_BYTES // 2
-    outer: tuple[str, ...] = ()
+    outer: tuple[tuple[str, int], ...] = ()
     joint: tuple[str, ...] = ()
     reread: tuple[str, ...] = ()
 
@@ -55,18 +58,22 @@ def roles_of(
     batch: dict[str, None] = {}
     sides: dict[str, None] = {}
     contracted: dict[str, None] = {}
-    outer: dict[str, None] = {}
+    outer: dict[str, int] = {}
     joint: dict[str, None] = {}
-    for node in block.nodes:
-        if node.op != "matmul":
-            continue
+    # Several heads in a block of attention, or several matmuls in a block, were not measured so.
+    matmuls = [n for n in block.nodes if n.op == "matmul"]
+    is_single = len(matmuls) == 1 and all(block.nodes[a].op == "load" for a in matmuls[0].args)
+    for node in matmuls:
         left, right = (block.nodes[a].dims for a in node.args)
         contracted.update(dict.fromkeys(node.reduced))
         for d in scope.order((*left, *right)):
             if d in node.reduced:
                 continue
             (batch if d in left and d in right else sides)[d] = None
-        outer.update(dict.fromkeys(_outer_sides(block, left, right)))
+        outer |= {
+            d: beside if is_single else _MOST_COLUMNS
+            for d, beside in _outer_sides(scope, block, left, right).items()
+        }
         for mine, others in ((left, right), (right, left)):
             side = [d for d in mine if d not in others and d in block.grid_tiles]
             joint.update(dict.fromkeys(side if len(side) > 1 else ()))
@@ -80,22 +87,25 @@ def roles_of(
         splits,
         fast,
         least,
-        tuple(outer),
+        tuple(outer.items()),
         tuple(joint),
         () if contracted else _reread(scope, block),
     )
 
 
 def _outer_sides(
-    block: BlockGraph, left: tuple[str, ...], right: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Gridded dimensions of a side of a matmul of which another dimension is unsplit in a block."""
-    found: list[str] = []
+    scope: Program, block: BlockGraph, left: tuple[str, ...], right: tuple[str, ...]
+) -> dict[str, int]:
+    """Gridded dimensions of a side of a matmul of which others are unsplit in a block, and how many
+    elements these have.
+    """
+    found: dict[str, int] = {}
     for mine, others in ((left, right), (right, left)):
         side = [d for d in mine if d not in others]
-        if any(d not in block.grid_tiles for d in side):
-            found += [d for d in side if d in block.grid_tiles]
-    return tuple(found)
+        unsplit = [next_power_of_two(scope.sizes[d]) for d in side if d not in block.grid_tiles]
+        if unsplit:
+            found |= {d: prod(unsplit) for d in side if d in block.grid_tiles}
+    return found
 
 
 def _reread(scope: Program, block: BlockGraph) -> tuple[str, ...]:
@@ -112,11 +122,15 @@ def _reread(scope: Program, block: BlockGraph) -> tuple[str, ...]:
 def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
-    if dim in roles.batch or dim in roles.splits or dim in roles.outer:
-        # A batch dimension inside a tile would make a three-dimensional matmul, two splits in one
-        # tile would not be split, and tensor cores want each side in one dimension.
-        return (1,)
     whole = next_power_of_two(size)
+    if dim in roles.batch or dim in roles.splits:
+        # A batch dimension inside a tile would make a three-dimensional matmul, and two splits in
+        # one tile would not be split.
+        return (1,)
+    beside = dict(roles.outer).get(dim)
+    if beside is not None:
+        # With the unsplit dimensions beside it a side of tensor cores.
+        return (1, *(t // beside for t in _DOT_TILES if beside < t <= whole * beside))
     if dim in roles.reread and whole <= _REREAD_ROW:
         return (whole,)
     if dim in roles.joint:

@@ -6,12 +6,12 @@ on these is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mirage_py.codegen.cuda.layout.code_operands import CODES_SIDE_BY_SIDE
-from mirage_py.codegen.tiling.contiguity import steps_along
+from mirage_py.codegen.tiling.contiguity import merged_step, steps_along
 from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -19,6 +19,7 @@ from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.residency import SECTOR_BYTES
 from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
@@ -224,12 +225,23 @@ class TiledKernel:
         """
         node, section = self.block.nodes[load], self.block.section_of[load]
         live, loop = self.tiling.live(node.dims, section), self.block.sections[section].loop
-        of_windows = [e for e in node.access.index if {*e.dims()} & {*live} and not e.is_dim]
+        moving = [e for e in node.access.index if {*e.dims()} & {*live} and not e.is_dim]
+        of_windows = [e for e in moving if not self._is_merged(e, live, section)]
         if loop not in live or not of_windows:
             return not of_windows or len(live) <= 2
         tile = self.tiling.padded(loop, section)
         is_one = all(steps_along(e, loop, tile)[0] is not None for e in of_windows)
         return is_one and len(live) <= 2
+
+    def _is_merged(self, expr: IndexExpr, live: Collection[str], section: int) -> bool:
+        """Whether several dimensions of a tile lie behind one another along an axis, as groups and
+        the channels of each do.
+        """
+        dims = [d for d in live if d in expr.dims()]
+        extents = {d: self.tiling.padded(d, section) for d in dims}
+        steps = {d: steps_along(expr, d, e)[0] or 0 for d, e in extents.items()}
+        dims.sort(key=lambda d: steps[d])
+        return len(dims) > 1 and merged_step(expr, [(d, extents[d]) for d in dims]) == 1
 
     def work(self, options: LaunchConfig) -> tuple[SectionWork, ...]:
         """The work of each section for the consumer warps."""
@@ -349,9 +361,21 @@ class TiledKernel:
             return 0
         if position in self.body.handed_on:
             return 0
+        if self._is_in_place(position):
+            return 0
         if any(position == chain[0] for chain in self.codes.values()):
             return self.elements[position] // F32.bytes
         return self.elements[position]
+
+    def _is_in_place(self, position: int) -> bool:
+        """Whether a value behind the loop of a matmul needs no registers beside those of its sums:
+        ptxas finds that of the text of CUDA kernels.
+        """
+        section = self.block.sections[self.block.section_of[position]]
+        is_behind = self.backend == "cuda" and bool(self.dots) and section.loop is None
+        return is_behind and (
+            position in self.body.in_place or position in self.body.reduced_at_once
+        )
 
     def _is_fused(self, position: int) -> bool:
         """Whether tensor cores add a matmul to its accumulator, its only user."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.staging import Staged
-from mirage_py.codegen.tiling.contiguity import steps_along
+from mirage_py.codegen.tiling.contiguity import merged_step, steps_along
 from mirage_py.ugraph.ir.index import IndexExpr, add, const
 from mirage_py.ugraph.ir.node import REDUCING
 
@@ -101,17 +101,26 @@ def _plain_box(facts: BlockAnalysis, staged: Staged, panels: int) -> Box | None:
     step_of: dict[str, int] = {}
     for d in facts.live(load):
         found = _axis_along(index, d, facts.extent(load, d))
-        if found is None or found[0] in axis_of.values():
+        if found is None:
             return None
         axis_of[d], step_of[d] = found
     rows = tuple(dict.fromkeys(b[0] for b in tile.rows))
     if {tile.dim, *rows} != {*axis_of} or step_of[tile.dim] != 1:
         return None
-    shown = tuple(axis_of[d] for d in (tile.dim, *rows))
+    # Dimensions that lie behind one another along an axis are one.
+    along: dict[int, list[tuple[str, int]]] = {}
+    for d in rows:
+        along.setdefault(axis_of[d], []).append((d, facts.extent(load, d)))
+    merged = {a: merged_step(index[a], dims) for a, dims in along.items()}
+    is_apart = [axis_of[d] for d in rows] == [a for a, dims in along.items() for _ in dims]
+    if axis_of[tile.dim] in along or not is_apart or None in merged.values():
+        return None
+    shown = (axis_of[tile.dim], *along)
     others = tuple(a for a, e in enumerate(tensor.shape) if a not in shown and e > 1)
     axes = (*shown, *others)
-    points = (_width(staged), *(facts.extent(load, d) for d in rows), *(1 for _ in others))
-    steps = (1, *(step_of[d] for d in rows), *(1 for _ in others))
+    counts = (prod(extent for _, extent in dims) for dims in along.values())
+    points = (_width(staged), *counts, *(1 for _ in others))
+    steps = (1, *(step for step in merged.values() if step), *(1 for _ in others))
     reach = [n * s for n, s in zip(points, steps, strict=True)]
     fits = len(axes) <= _MOST_AXES and max(reach) <= _MOST_POINTS and max(steps) <= _MOST_STEP
     # Past the end of the tensor the engine gives zeros, as a masked copy does.

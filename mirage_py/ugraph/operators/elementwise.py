@@ -237,8 +237,8 @@ _row(
 _row(
     "sigmoid", 1, 8, _sigmoid, about="1 / (1 + exp(-x)).", defined=_sigmoid_by_exp,
     is_exponential=True, rises=True, ulps=4, divides="one", vanishes=True, is_logit=True,
-    straight="absolute", torch="torch.sigmoid({})", c="reciprocal_fast(1.0f + expf(-{0}))", has_out=True,
-    aten=("sigmoid.default",),
+    straight="absolute", torch="torch.sigmoid({})", c="reciprocal_fast(1.0f + expf(-{0}))",
+    has_out=True, aten=("sigmoid.default",),
 )  # fmt: skip
 _row(
     "silu", 1, 9, lambda x: x * _sigmoid(x), about="x * sigmoid(x).", defined=_silu_by_exp,

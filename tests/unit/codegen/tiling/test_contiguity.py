@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirage_py.codegen.tiling.contiguity import run_length, strided
+from mirage_py.codegen.tiling.contiguity import merged_step, run_length, strided
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16
 from mirage_py.ugraph.ir.node import Access
@@ -50,3 +50,14 @@ def test_vectors_go_across_the_ends_of_rows():
     assert run_length(Access("x", (_P // 28, _P % 28)), tensor, "p", 8) == 8
     padded = Tensor("x", (28, 28), BF16, (32, 1))
     assert run_length(Access("x", (_P // 28, _P % 28)), padded, "p", 8) == 4
+
+
+def test_dimensions_behind_one_another_are_one_run():
+    groups = ix.dim("g") * 32 + _C
+    assert merged_step(groups, [("c", 32), ("g", 4)]) == 1
+    assert merged_step(groups * 3, [("c", 32), ("g", 4)]) == 3
+    # The faster one first; all of it; and no places that overlap, as windows do.
+    assert merged_step(groups, [("g", 4), ("c", 32)]) is None
+    assert merged_step(groups, [("c", 16), ("g", 4)]) is None
+    assert merged_step(_P + _C, [("p", 8), ("c", 3)]) is None
+    assert merged_step(_P % 5, [("p", 8)]) is None

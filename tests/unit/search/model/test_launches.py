@@ -321,7 +321,9 @@ def of_matmul(rows: int, columns: int) -> KernelModel:
     plan = cuda_plan(MATMUL, tiled, 4)
     (block,) = plan.ugraph.kernels
     assert isinstance(block, BlockGraph)
-    return KernelModel(TiledKernel(Tiling(plan.ugraph.scope, block), backend="cuda"), target("h200"))
+    return KernelModel(
+        TiledKernel(Tiling(plan.ugraph.scope, block), backend="cuda"), target("h200")
+    )
 
 
 def test_large_matmuls_are_a_persistent_kernel_first() -> None:

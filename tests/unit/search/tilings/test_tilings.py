@@ -76,6 +76,27 @@ def test_rows_of_tensor_cores_are_positions_of_several_heads():
     assert [s.loop for s in block.sections if s.loop is not None] == ["s"]
 
 
+GROUPS = """
+M = 1024, D = 8192, G = 256, E = 32
+X[M, D], W[8192, D], B[G, E] : bf16
+let U[m, g, e] = sum[d](X[m, d] * W[g * 32 + e, d]) + B[g, e]
+let V[m, g, e] = U[m, g, e] - mean[e](U[m, g, e])
+Y[m, g, e] = V[m, g, e] / sqrt(mean[e](V[m, g, e]^2) + 1e-5)
+"""
+
+
+def test_columns_of_tensor_cores_are_those_of_several_groups():
+    """A linear layer and a group norm, in one kernel."""
+    families = safe_families(search(normalise(parse(GROUPS)), limits=ALONE).families).ugraphs
+    ranked = rank(families, H200, 40, "cuda")
+    assert all(len(i.plan.ugraph.kernels) == 1 for i in ranked)
+    staying = next(i for i in ranked if i.plan.options[0].persistent_blocks)
+    (block,) = staying.plan.ugraph.kernels
+    assert block.grid_tiles == {"m": 128, "g": 8}
+    grids = [t.block.grid_tiles for t in tilings(staying.plan.ugraph.scope, block, ())]
+    assert {tiles["g"] for tiles in grids} == {1, 2, 4, 8}
+
+
 def test_rows_that_a_block_reads_at_several_positions_are_not_divided():
     program = parse(
         "H = 32, S = 512, D = 128\nX[H, S, D], C[S, D] : f16\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_plans import kernel_of, planned
+from cuda_plans import cuda_plan, kernel_of, planned
 from nightly import NIGHTLY
 from window_plans import CHANNELS, PLACE, STEP, windows
 
@@ -106,5 +106,53 @@ def test_results_change_hands_where_the_stages_of_the_loop_were() -> None:
     stages_bytes, results_bytes = 2 * (128 + 64) * CHANNELS * 2, 128 * 64 * 2
     assert "changes hands" in kernel.body
     assert stages_bytes <= kernel.smem_bytes < stages_bytes + results_bytes
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+def grouped(rows: int, groups: int) -> Plan:
+    """A linear layer and means of groups of its columns, whose weights lie behind one another."""
+    return cuda_plan(
+        f"""
+        M = 64, D = 64, G = {groups}, E = 32
+        X[M, D], W[{rows}, D], B[G, E] : bf16
+        let U[m, g, e] = sum[d](X[m, d] * W[g * 32 + e, d]) + B[g, e]
+        Y[m, g, e] = U[m, g, e] - mean[e](U[m, g, e])
+        """,
+        """
+        kernel grouped {
+          grid m by 64, g by 4
+          loop d by 32 {
+            %0 = load X[m, d]
+            %1 = load W[g * 32 + e, d]
+            %2 = matmul[d] %0, %1
+            %3 = accum_sum %2
+          }
+          %4 = load B[g, e]
+          %5 = add %3, %4
+          %6 = sum[e] %5
+          %7 = size e
+          %8 = div %6, %7
+          %9 = sub %5, %8
+          store Y[m, g, e] = %9
+        }
+        """,
+        2,
+        arch="sm_90a",
+        copies="descriptors",
+    )
+
+
+@pytest.mark.parametrize("groups", [8, 6])
+def test_groups_of_columns_are_one_run_of_weights(groups: int) -> None:
+    """Also where a tile goes past the end."""
+    plan = grouped(32 * groups, groups)
+    found = planned(plan)
+    tensors = {found.facts.block.nodes[n].access.tensor: b for n, b in found.pipeline.boxes.items()}
+    assert (tensors["W"].axes, tensors["W"].points, tensors["W"].steps) == (
+        (1, 0),
+        (32, 128),
+        (1, 1),
+    )
     judged = check_emulated(plan.ugraph.program, plan, seed=3)
     assert judged.passed, judged.reason
