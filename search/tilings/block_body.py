@@ -12,10 +12,11 @@ from functools import cached_property
 from mirage_py.codegen.cuda.analysis.row_reductions import producer_nodes
 from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.codegen.tiling.axis_order import axis_order
+from mirage_py.codegen.tiling.contiguity import strided
 from mirage_py.search.tilings.residency import accesses_of, passes_of, touched_bytes
 from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.dtypes import I8, U8, DType
-from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import ACCESSES, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
@@ -261,6 +262,26 @@ class BlockBody:
     def run_dims(self) -> Mapping[int, tuple[str, ...]]:
         """For each load or store the dimensions along which elements lie side by side."""
         return {n: self._run_dims(node) for n, node in self._named()}
+
+    @cached_property
+    def moving(self) -> Mapping[int, tuple[tuple[IndexExpr, int], ...]]:
+        """What each load or store moves along, and the stride of it, the smallest first; digits of
+        a position that are axes of one run are that position.
+        """
+        return {
+            n: tuple(
+                sorted(
+                    (
+                        (expr, stride)
+                        for _, expr, stride in strided(
+                            node.access.index, self._scope.tensors[node.access.tensor]
+                        )
+                    ),
+                    key=lambda moved: moved[1],
+                )
+            )
+            for n, node in self._named()
+        }
 
     def _named(self) -> list[tuple[int, Node]]:
         return [(n, node) for n, node in enumerate(self._nodes) if node.op in ACCESSES]

@@ -8,7 +8,7 @@ transposing kernels on an H200 with tiles of 32 to 128 channels and 32 to 256 pi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import gcd
+from math import gcd, prod
 
 from mirage_py.search.tilings.residency import SECTOR_BYTES, survives_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
@@ -26,22 +26,17 @@ _MOST = 4.0
 def run_bytes(kernel: TiledKernel, access: int) -> int:
     """Bytes that lie side by side in the tile of a load or store."""
     node, tiling = kernel.block.nodes[access], kernel.tiling
-    tensor, section = kernel.scope.tensors[node.access.tensor], kernel.block.section_of[access]
-    inside = kernel.body.run_dims[access]
-    tiles = {d: min(kernel.scope.sizes[d], tiling.padded(d, section)) for d in node.dims}
+    sizes, section = kernel.scope.sizes, kernel.block.section_of[access]
+    tiles = {d: min(sizes[d], tiling.padded(d, section)) for d in node.dims}
     run = 1
-    for d in inside:
-        run *= tiles.get(d, 1)
-    is_whole = all(tiles.get(d) == kernel.scope.sizes[d] for d in inside)
-    axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
-    for expr, stride, extent in reversed(list(axes)):
-        if extent == 1 or (is_whole and expr.dims() and all(d in inside for d in expr.dims())):
-            continue
-        if not (is_whole and expr.is_dim and stride == run):
+    for expr, stride in kernel.body.moving[access]:
+        dims = expr.dims()
+        if stride != run or not dims or expr.tensors():
             break
-        run *= tiles.get(expr.name, 1)
-        is_whole = tiles.get(expr.name) == extent
-    return run * tensor.dtype.bytes
+        run *= prod(tiles.get(d, 1) for d in dims)
+        if any(tiles.get(d) != sizes[d] for d in dims):
+            break
+    return run * kernel.body.element_bytes[access]
 
 
 def with_waste(kernel: TiledKernel, target: Target) -> Mapping[str, int]:

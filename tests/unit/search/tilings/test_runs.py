@@ -59,3 +59,34 @@ def test_the_best_tiles_of_a_kernel_that_transposes_are_wide_on_both_sides(rows,
     program = parse(TURNED.replace("64, 64,", f"64, {rows},"))
     best = rank_plans(program, H200, Request("h200", backend)).instances[0].plan.ugraph
     assert min(_runs(TiledKernel(Tiling(best.scope, best.kernels[0])))) >= 128
+
+
+IMAGE = """
+P = 65536
+X[128, 8, 256, 256], Z[P] : bf16
+Y[a, p, c] = X[a, c, p // 256, p % 256] + Z[p]
+"""
+IMAGE_KERNEL = """
+kernel image {{
+  grid p by {p}, c by {c}, a by 1
+  %0 = load X[a, c, p // 256, p % 256]
+  %1 = load Z[p]
+  %2 = add %0, %1
+  store Y[a, p, c] = %2
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("p", "c", "runs"), [(1024, 1, [2048, 2048, 2]), (128, 8, [256, 256, 2048])]
+)
+def test_places_of_an_image_are_one_run(p: int, c: int, runs: list[int]):
+    """With all channels in a block the tile is a run on both sides: on an H200 layouts of 134 MB
+    changed in 65 us, with one channel in a block in 960."""
+    graph = cuda_plan(IMAGE, IMAGE_KERNEL.format(p=p, c=c), 0).ugraph
+    assert _runs(TiledKernel(Tiling(graph.scope, graph.kernels[0]))) == runs
+
+
+def test_layouts_of_images_change_with_all_channels_in_a_block():
+    best = rank_plans(parse(IMAGE), H200, Request("h200", "cuda")).instances[0].plan.ugraph
+    assert best.kernels[0].grid_tiles["c"] == 8
