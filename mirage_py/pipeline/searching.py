@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from mirage_py.pipeline.selection.time_budget import TimeBudget
 from mirage_py.pipeline.trace import stages
 from mirage_py.runtime.cpu.type_screen import TypeScreen
 from mirage_py.runtime.process.executor import Executor
-from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
+from mirage_py.search.enumerate.search import Family, SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import Terms, best_families
+from mirage_py.search.rank.shortlist import Terms, best_families, likely_families, sort_of
 from mirage_py.search.rewrites.long_reductions import reduced_products
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
@@ -64,11 +64,13 @@ class Searching:
         # Of long rows that are read once the rewrites are the fastest; all else may take any time.
         is_first = is_long or bool(cuts_into_parts(self._normal, self._ranker.target))
         others = self._rewritten() if is_first else []
-        found = self._searched(self._normal, self._request.journal, 1 if is_long else most)
+        found = self._searched(
+            self._normal, self._request.journal, max_kernels=1 if is_long else most
+        )
         traced(lambda: stages.families_stage(self._normal, found))
         # A search that ended late leaves this as much time as any.
         self._ranked_by = self._time_budget.ranked_by()
-        stable = [*self.screen.stable(found.families)]
+        stable = self._stable(found.families)
         others = others if is_first else self._rewritten()
         self._ranked_by = self._time_budget.ranked_by()
         return found, stable, others
@@ -77,12 +79,22 @@ class Searching:
         """On which plans are ranked."""
         return Terms(self.screen.passes, self._late, self._over, types.doubt)
 
+    def _stable(self, families: Sequence[Family]) -> list[UGraph]:
+        """Those that a ranking may look at, made safe; of a sort of which none is, all."""
+        likely = {u.digest for u in likely_families([f.ugraph for f in families], self._ranker)}
+        first = [f for f in families if f.ugraph.digest in likely]
+        safe = [*self.screen.stable(first)]
+        sorts = {sort_of(u) for u in safe}
+        others = [f for f in families if f.ugraph.digest not in likely]
+        return [*safe, *self.screen.stable(f for f in others if sort_of(f.ugraph) not in sorts)]
+
     def _rewritten(self) -> list[UGraph]:
         parts = SafetyScreen(self._late, self._over)
         terms = Terms(parts.passes, self._late, self._over)
         return with_rewrites(
             self._normal,
             lambda p: parts.stable(self._searched(p).families),
+            lambda p: parts.stable(self._searched(p, max_unsplit_kernels=1).families),
             lambda p: parts.stable(self._searched(p, max_kernels=1).families),
             lambda families: best_families(families, self._ranker, terms),
             parts.passes,
@@ -90,13 +102,21 @@ class Searching:
         )
 
     def _searched(
-        self, what: Program, kept_in: Path | None = None, max_kernels: int | None = None
+        self,
+        what: Program,
+        kept_in: Path | None = None,
+        max_kernels: int | None = None,
+        max_unsplit_kernels: int | None = None,
     ) -> SearchResult:
-        limits = self._limits
+        limits = replace(
+            self._limits,
+            max_kernels=max_kernels or self._limits.max_kernels,
+            max_unsplit_kernels=max_unsplit_kernels or self._limits.max_unsplit_kernels,
+        )
         return search(
             what,
             seed=self._request.seed,
-            limits=replace(limits, max_kernels=max_kernels or limits.max_kernels),
+            limits=limits,
             deadline=self._searched_by,
             in_vain_by=self._time_budget.in_vain_by(),
             should_stop=self._request.should_stop,

@@ -85,7 +85,7 @@ def _jobs_of_variant(setting: Setting, ring: Ring, variant: Variant) -> Iterator
     if variant.split is None:
         for configuration in OneKernel.configurations(variant.program, limits):
             yield Job(ring, None, 1, configuration)
-    if limits.max_kernels < 2:
+    if limits.max_kernels < 2 or (variant.split is None and limits.max_unsplit_kernels < 2):
         return
     if variant.split is None:
         yield Job(ring, None, 2, None)

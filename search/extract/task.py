@@ -31,6 +31,7 @@ class SearchLimits:
     ``max_loop_dims``  dimensions that loops of one kernel may go over, one loop after the other
     ``max_loops``      loops that may need one another's results; a layer norm and a linear need 3
     ``max_kernels``    of a family: 1, or 2 and the library calls between them
+    ``max_unsplit_kernels``  the same for families that split no reduction
     ``max_tensors``    in the pool of one configuration
     ``extraction``     how many derivations of a kernel that ends the program, and how long to look
     ``epilogue``       the same for a kernel that ends the program and reads another's intermediates
@@ -51,6 +52,7 @@ class SearchLimits:
     max_loop_dims: int = 2
     max_loops: int = 3
     max_kernels: int = 2
+    max_unsplit_kernels: int = 2
     max_tensors: int = 3000
     max_intermediates: int = 256
     extraction: ExtractionLimits = field(default_factory=ExtractionLimits)

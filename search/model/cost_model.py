@@ -77,6 +77,9 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._in_cache = in_cache
         self._touched = with_waste(kernel, target)
+        # Blocks of a cluster start together: what is left of the SMs has no room for one.
+        self._sms = target.sms_for_clusters(kernel.tiling.cluster_blocks)
+        self._moved: dict[float, int] = {}
         self._registers: dict[Hashable, int] = {}
         self._warped: dict[Hashable, WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}
@@ -96,9 +99,7 @@ class KernelModel:
         warped = self._under(options)
         need = warped.footprint(options.num_stages)
         resident = _blocks_per_sm(need, options, target)
-        cluster = self.kernel.tiling.cluster_blocks
-        # Blocks of a cluster start together: what is left of the SMs has no room for one.
-        sms = target.sms_for_clusters(cluster)
+        sms = self._sms
         per_sm = min(resident, -(-(options.persistent_blocks or self.blocks) // sms))
         waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
         moved = self._moved_bytes(sms * per_sm)
@@ -112,7 +113,7 @@ class KernelModel:
             moved,
             warped.sections if per_sm else (),
             warped.slots(options.num_stages) if per_sm else (),
-            cluster,
+            self.kernel.tiling.cluster_blocks,
             widest_accesses(self.kernel) if is_large(moved, target) else None,
             options.persistent_blocks > 0,
         )
@@ -122,8 +123,12 @@ class KernelModel:
         their operands in ways that are not looked at here.
         """
         at_once = 1.0 if self.kernel.dots else min(1.0, resident / self.blocks)
-        passes = self.kernel.body.passes
-        return moved_bytes(self._touched, passes, self._in_cache, self.target, at_once)
+        if at_once not in self._moved:
+            passes = self.kernel.body.passes
+            self._moved[at_once] = moved_bytes(
+                self._touched, passes, self._in_cache, self.target, at_once
+            )
+        return self._moved[at_once]
 
     def _under(self, options: LaunchConfig) -> WarpedKernel:
         key = self._warped_by(options)

@@ -23,9 +23,9 @@ from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # Tilings that are tried with all launch options: those whose prediction with the usual ones is at
-# most this much longer than the best, and not more than so many.
+# most this much longer than the best, and not more than so many: plans have few of each structure.
 _PROMISING = 3.0
-_MOST_TILINGS = 40
+_MOST_TILINGS = 16
 # The same where a ranking is over.
 _QUICKLY = 3
 

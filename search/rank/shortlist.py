@@ -32,6 +32,10 @@ _WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
 # Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
 # cheapest by the search; fewer when it is late.
 _PROBED_PER_SORT, _PROBED_LATE = 16, 3
+# Families of a sort that are made safe, those of the best bounds: that takes milliseconds of each,
+# and hardly changes a bound. Many fit nowhere and get no quick prediction: of 408 with two kernels
+# of attention with normalised keys the 16th that fits comes 67th.
+_LIKELY_PER_SORT = 6 * _PROBED_PER_SORT
 
 _Timed = tuple[float, Form]
 
@@ -91,6 +95,33 @@ def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> l
     for sort in by_sort:
         found += _best([p for p in probed if p[1].sort == sort], best_us, ranker, terms)
     return found
+
+
+def likely_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[UGraph]:
+    """Families, not yet safe perhaps, in the order given without those that a ranking will not look
+    at: of each sort (kind and number of kernels) those of the best lower bounds stay, many times
+    what gets a quick prediction.
+    """
+    by_sort: dict[tuple[str, int], list[int]] = {}
+    for number, family in enumerate(families):
+        by_sort.setdefault(sort_of(family), []).append(number)
+    kept: list[int] = []
+    for numbers in by_sort.values():
+        if len(numbers) > _LIKELY_PER_SORT:
+            bounds = {n: _nominal_bound_us(families[n], ranker) for n in numbers}
+            numbers = sorted(numbers, key=bounds.__getitem__)[:_LIKELY_PER_SORT]
+        kept += numbers
+    return [families[n] for n in sorted(kept)]
+
+
+def sort_of(family: UGraph) -> tuple[str, int]:
+    """Families of one sort are alike to the model: the kind, and how many kernels."""
+    return kind_of(family), len(family.kernels)
+
+
+def _nominal_bound_us(family: UGraph, ranker: KernelRanker) -> float:
+    choices = ranker.splits(family)
+    return ranker.bound_us(ranker.form(family, choices[0])) if choices else inf
 
 
 def likely_first(forms: Sequence[Form], ranker: KernelRanker) -> list[int]:

@@ -42,8 +42,9 @@ def with_precomputed_operands(
     may: Callable[[UGraph], bool] = lambda _: True,
 ) -> list[UGraph]:
     """Families in which kernels of their own precompute operands of matmuls; none where there is
-    no such operand. ``search`` finds the families of a program, cheapest first, and ``independent``
-    those in which outputs have kernels of their own. Of kernels for an operand those are taken that
+    no such operand. ``search`` finds the families of a program that are of one kernel or split a
+    reduction, cheapest first (others are left out), and ``independent`` those in which outputs have
+    kernels of their own. Of kernels for an operand those are taken that
     ``may`` be; of the rest any.
     """
     types = dict.fromkeys(t.dtype for t in program.inputs)

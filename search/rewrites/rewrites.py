@@ -31,20 +31,21 @@ _LOOPED, _STRAIGHT = 8, 2
 def with_rewrites(
     program: Program,
     search: Search,
+    of_splits: Search,
     of_one_kernel: Search,
     best: Callable[[Sequence[UGraph]], Timed],
     may: Callable[[UGraph], bool],
     target: Target,
 ) -> list[UGraph]:
-    """All such families. ``search`` finds the families of a program, ``of_one_kernel`` those of one
-    kernel alone, both cheapest first; ``best`` predicts and keeps the best few. Kernels that occur
+    """All such families. ``search`` finds the families of a program, ``of_splits`` those of one
+    kernel or with a split reduction, ``of_one_kernel`` those of one kernel alone, all cheapest
+    first; ``best`` predicts and keeps the best few. Kernels that occur
     in many families are of families that ``may`` be taken; of the others nobody has asked that.
     """
 
     def of_piece(piece: Program) -> Timed:
-        return best(
-            [*search(piece), *with_rewrites(piece, search, of_one_kernel, best, may, target)]
-        )
+        rewritten = with_rewrites(piece, search, of_splits, of_one_kernel, best, may, target)
+        return best([*search(piece), *rewritten])
 
     def independent(rest: Program) -> list[UGraph]:
         return with_independent_outputs(rest, search, may)
@@ -54,7 +55,7 @@ def with_rewrites(
     fits = in_one_pass and best(in_one_pass)
     found += in_one_pass if fits else with_split_reductions(program, of_piece, target)
     found += independent(program)
-    found += with_precomputed_operands(program, search, independent, may)
+    found += with_precomputed_operands(program, of_splits, independent, may)
     for fusion in horizontal_fusions(program):
         fused = _fused(of_one_kernel(fusion.program), may)
         alone = independent if not fusion.unsplit else lambda _: []

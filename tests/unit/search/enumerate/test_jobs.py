@@ -69,6 +69,8 @@ def test_the_jobs_of_a_program():
     ]
     alone = list(jobs_of(replace(setting, limits=ONE_KERNEL)))
     assert [job.kernels for job in alone] == [1, 1]
+    split = list(jobs_of(replace(setting, limits=replace(FACTORED, max_unsplit_kernels=1))))
+    assert [(job.split, job.kernels) for job in split] == [(None, 1), (None, 1), ("d", 2)]
 
 
 @pytest.mark.parametrize("make", [programs.rmsnorm_matmul, programs.two_contractions])

@@ -10,10 +10,18 @@ from unit.search import programs
 from unit.search.kernels import in_all_rings
 
 from mirage_py.search.model.cost_model import KernelModel
+from mirage_py.search.rank import shortlist as shortlist_module
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import Terms, best_families, likely_first, shortlist
+from mirage_py.search.rank.shortlist import (
+    Terms,
+    best_families,
+    likely_families,
+    likely_first,
+    shortlist,
+    sort_of,
+)
 from mirage_py.search.stabilize import safe
 from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.targets import H200
@@ -233,3 +241,21 @@ def test_what_is_known_is_listed_when_it_is_late_too(lora: list[UGraph]) -> None
     assert {form.name for form in late} == {form.name for form in in_time}
     alone = shortlist(lora, KernelRanker(H200), Terms(late=lambda: True))
     assert len(alone) < len(in_time)
+
+
+def test_of_many_families_of_a_sort_those_with_the_best_bounds_are_likely(
+    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = KernelRanker(H200)
+    assert likely_families(lora, ranker) == lora
+    monkeypatch.setattr(shortlist_module, "_LIKELY_PER_SORT", 2)
+    by_sort: dict[tuple[str, int], list[UGraph]] = {}
+    for family in lora:
+        by_sort.setdefault(sort_of(family), []).append(family)
+
+    def bound_us(family: UGraph) -> float:
+        return ranker.bound_us(ranker.form(family, ranker.splits(family)[0]))
+
+    best = [f for of_sort in by_sort.values() for f in sorted(of_sort, key=bound_us)[:2]]
+    assert len(best) < len(lora) / 2
+    assert likely_families(lora, ranker) == [f for f in lora if f in best]

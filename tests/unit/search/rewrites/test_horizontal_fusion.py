@@ -57,7 +57,9 @@ def of_one_kernel(program: Program) -> tuple[UGraph, ...]:
 def found(norm: str) -> tuple[Program, tuple[UGraph, ...]]:
     program = normalise(projections((1024, 256, 256), norm=norm))
     return program, tuple(
-        with_rewrites(program, families, of_one_kernel, lambda _: (), lambda _: True, H200)
+        with_rewrites(
+            program, families, families, of_one_kernel, lambda _: (), lambda _: True, H200
+        )
     )
 
 

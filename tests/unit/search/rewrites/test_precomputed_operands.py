@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,9 +12,12 @@ from unit.search import programs
 
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
+from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
 from mirage_py.search.tilings.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
+from mirage_py.targets import H200
 from mirage_py.ugraph.building.composites import rms_norm, softmax
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.program import Program
@@ -88,3 +93,22 @@ def test_a_row_that_no_block_holds_is_made_in_loops() -> None:
     assert fronts
     assert all(any(s.loop == "d" for s in k.sections) for k in fronts if isinstance(k, BlockGraph))
     assert all(kind_of(u) in (ONE_KERNEL, SPLIT, CLUSTER) or len(u.kernels) == 2 for u in made)
+
+
+def test_a_rest_that_hands_values_on_is_not_searched() -> None:
+    """Of attention with normalised keys that was most of what a search took."""
+    _, ugraphs = found()
+
+    def never(_: Program) -> tuple[UGraph, ...]:
+        raise AssertionError
+
+    def of_splits(program: Program) -> tuple[UGraph, ...]:
+        limits = replace(LIMITS, max_unsplit_kernels=1)
+        return stable_families(search(program, limits=limits).families)
+
+    def best(_: Sequence[UGraph]) -> Timed:
+        return ()
+
+    program = normalise(qknorm())
+    rewritten = with_rewrites(program, never, of_splits, never, best, lambda _: True, H200)
+    assert [u.digest for u in rewritten] == [u.digest for u in ugraphs]
