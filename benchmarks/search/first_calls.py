@@ -4,8 +4,9 @@ python -m benchmarks.search.first_calls -o OUT.json [--only NAMES] [--budget S] 
 
 Each call is in a process of its own that has imported torch and made its inputs, without anything
 in a cache but the packages' bytecode. Names are keys of the suite's paper rows, ``wild:NAME``, or
-their beginnings. With ``--tree`` the call tree of the calling thread is shown, by samples, as far
-as a function takes this share of the whole.
+their beginnings. What serves is timed once more beside the fastest plan of the committed
+measurements: from one session to another a plan of 2 us took 15 % longer. With ``--tree`` the call
+tree of the calling thread is shown, by samples, as far as a function takes this share of the whole.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ WILD = (
 _EVERY_S = 0.02
 _SHOWN = 6
 _UNTIMED = 12
+_REPS = 31
 _STAGES = (
     "searching", "ranking", "verifying", "compiled", "waiting", "checking", "timing",
 )  # fmt: skip
@@ -204,6 +206,31 @@ def ranked(ranking: Ranking) -> dict[str, list[int]]:
     return found
 
 
+def beside(name: str, served: Plan | None, arguments: Sequence[Any]) -> Json:
+    """Microseconds of what serves and of the fastest committed plan, in one run; empty where there
+    is none, or what serves takes other tensors than the call.
+    """
+    from benchmarks.calibration.calibrate import read
+    from benchmarks.calibration.learn import RUNS
+    from mirage_py.runtime.launch.launch import PlanRunner
+    from mirage_py.runtime.timing.timing import rotation_sets, time_interleaved
+    from mirage_py.targets import H200
+
+    known = [m for path in RUNS for m in read(path, [name])]
+    shapes = [tuple(x.shape) for x in arguments]
+    if served is None or not known:
+        return {}
+    if [t.shape for t in served.ugraph.program.inputs] != shapes:
+        return {}
+    plans = {"served": served, "committed": min(known, key=lambda m: m.us).plan}
+    count = rotation_sets(sum(x.nbytes for x in arguments), H200.l2_bytes)
+    sets = [tuple(x.clone() for x in arguments) for _ in range(count)]
+    runners = {which: PlanRunner(plan) for which, plan in plans.items()}
+    entries = {w: lambda number, runner=r: runner(*sets[number]) for w, r in runners.items()}
+    timed = time_interleaved(entries, count, reps=_REPS)
+    return {which: round(found.median_us, 3) for which, found in timed.items()}
+
+
 def measured_call(name: str, budget: float | None, share: float) -> Json:
     """The row of one call, in this process."""
     import torch
@@ -254,6 +281,8 @@ def measured_call(name: str, budget: float | None, share: float) -> Json:
         row["notes"] = list(result.notes)
         row["ranked"] = [ranked(r) for r in rankings]
         row["tried"] = tried(result)
+        with torch.no_grad():
+            row["beside_us"] = beside(name, result.plan, arguments)
         row["timeline"] = [[at, text] for at, text in known["timeline"] if "compiled" not in text]
     if share:
         row["tree"] = sampler.tree(seconds, share)
@@ -310,6 +339,8 @@ def _show(name: str, row: Json) -> None:
     head = row.get("fault") or f"{row['first_call_s']:6.1f} s  cpu {row['cpu_s']:5.1f}"
     us = f"{row.get('served_us', '')} us ({row.get('suite_us', '')})"
     print(f"{name:28s} {head}  {us}  | {said} | {tuned}", flush=True)
+    if row.get("beside_us"):
+        print(f"    beside each other: {row['beside_us']}", flush=True)
     for why, count in row.get("not_served", {}).items():
         print(f"    {count} x {why}", flush=True)
     print(f"    {row.get('timed')} of {row.get('plans')} timed: {row.get('fastest')}", flush=True)

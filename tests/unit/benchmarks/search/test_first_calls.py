@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.search import first_calls
 from mirage_py.reasons import Code, reason
@@ -60,6 +61,35 @@ def test_structures_that_were_ranked_and_not_verified() -> None:
     ranked = [SimpleNamespace(name=n, family=SimpleNamespace(digest=d)) for n, d in plans]
     ranking: Any = SimpleNamespace(ranked=ranked, verified={"a": None, "c": None})
     assert first_calls.ranked(ranking) == {"one kernel": [1, 1, 1], "2 kernels": [3, 2, 1]}
+
+
+def test_what_serves_is_timed_beside_the_fastest_committed_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(name: str, *shape: int) -> Any:
+        program = SimpleNamespace(inputs=[SimpleNamespace(shape=shape)])
+        return SimpleNamespace(name=name, ugraph=SimpleNamespace(program=program))
+
+    def timed(entries: Any, sets: int, *, reps: int) -> dict[str, Any]:
+        called = {which: entry(sets - 1) for which, entry in entries.items()}
+        assert called == {"served": ("ours", (2, 3)), "committed": ("quick", (2, 3))}
+        return {which: SimpleNamespace(median_us=len(which) + reps) for which in entries}
+
+    measured = {"a-b1": [SimpleNamespace(plan=plan("slow"), us=3.0)]}
+    again = {"a-b1": [SimpleNamespace(plan=plan("quick"), us=2.0)]}
+    runs = iter(3 * [measured, again])
+    monkeypatch.setattr(
+        "benchmarks.calibration.calibrate.read", lambda _path, keys: next(runs).get(*keys, [])
+    )
+    monkeypatch.setattr(
+        "mirage_py.runtime.launch.launch.PlanRunner",
+        lambda plan: lambda x: (plan.name, tuple(x.shape)),
+    )
+    monkeypatch.setattr("mirage_py.runtime.timing.timing.time_interleaved", timed)
+    x = torch.zeros(2, 3)
+    assert first_calls.beside("a-b1", plan("ours", 2, 3), [x]) == {"served": 37, "committed": 40}
+    assert first_calls.beside("a-b1", plan("ours", 6), [x]) == {}
+    assert first_calls.beside("a-b1", None, [x]) == {}
 
 
 def test_seconds_go_to_the_stage_that_progress_told_of() -> None:
