@@ -30,6 +30,8 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 SCHEMA = 1
+# Digits of predictions that are compared: one model predicts plans of both back ends.
+_DIGITS = 3
 # A copy comes after plans that are predicted to take so much longer.
 _AGAIN = 0.02
 
@@ -92,21 +94,24 @@ def ranked_by_measurements(
 ) -> list[Instance]:
     """The instances of one program, given in the roofline's order, in the order in which they are
     tried (``trial_order.py``): the fastest first as far as measurements teach, where there are some
-    of the target. ``learned`` is a file of weights that comes before those of the package.
+    of the target; these also order what the roofline takes for equal. ``learned`` is a file of
+    weights that comes before those of the package.
 
     Large pointwise programs are in the roofline's order alone: it knows of their accesses what no
     program that was learned from has.
     """
     if len(instances) < 2:
         return list(instances)
-    scores = np.log(np.array([i.estimate.time_us for i in instances]))
+    scores = roofline = np.log(np.array([i.estimate.time_us for i in instances]))
     ranker = ranker_of(target.name, learned)
     if ranker is not None:
         features = [plan_features(i.plan, target) for i in instances]
         if all(f[LARGE_POINTWISE] for f in features):
             return _with_copies_later(instances)
         scores = ranker.scores(features)
-    return [instances[n] for n in in_turns(instances, scores, np.arange(len(instances)))]
+    place = np.empty(len(instances))
+    place[np.lexsort((scores, np.round(roofline, _DIGITS)))] = np.arange(len(instances))
+    return [instances[n] for n in in_turns(instances, scores, place)]
 
 
 def _with_copies_later(instances: Sequence[Instance]) -> list[Instance]:

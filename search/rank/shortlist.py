@@ -26,7 +26,7 @@ HOPELESS = 3.0
 _FORMS_PER_SORT = 12
 # Families of a kind that stand for a piece of a larger program.
 _FAMILIES_PER_KIND = 3
-# Families of a sort that are tried with every number of splits, and when it is late.
+# Families of a sort that are tried with each number of splits, and when it is late.
 _WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
 
 # Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
@@ -213,16 +213,33 @@ def _best(
     probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, terms: Terms
 ) -> Iterator[Form]:
     """The best forms of one sort, in turn among the numbers of splits."""
-    # Of one family there are few, whatever the time: the fastest plan may be of any of them.
-    few = probed[: _LATE_WITH_ALL_SPLITS if terms.late() else _WITH_ALL_SPLITS]
-    others = [o for _, f in few for o in _at_other_splits(f, ranker)]
-    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form), FREE)
+    most = _LATE_WITH_ALL_SPLITS if terms.late() else _WITH_ALL_SPLITS
+    timed_others = _with_all_splits(probed, best_us, ranker, most)
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *timed_others), key=_time):
         by_name.setdefault(timed[1].name, []).append(timed)
     turns = [timed for turn in zip_longest(*by_name.values()) for timed in turn if timed]
     near = [form for time_us, form in turns if time_us <= HOPELESS * best_us]
     yield from near[:_FORMS_PER_SORT] or [form for _, form in turns[:1]]
+
+
+def _with_all_splits(
+    probed: Sequence[_Timed], best_us: float, ranker: KernelRanker, most: int
+) -> Iterator[_Timed]:
+    """The first few families of a sort that are worth a ranking at each other number of splits: the
+    fastest plan may have any of them. Those that lead at one number may be hopeless at another: a
+    block that holds all keys of an eighth of attention holds those of a half in no way.
+    """
+    counts: Counter[str] = Counter()
+    for form in (form for _, form in probed):
+        for other in _at_other_splits(form, ranker):
+            is_hopeless = ranker.bound_us(other) > HOPELESS * best_us
+            if is_hopeless or counts[other.name] >= most:
+                continue
+            time_us = ranker.probe_us(other)
+            if time_us <= HOPELESS * best_us:
+                counts[other.name] += 1
+                yield time_us, other
 
 
 def _rounds_often(ugraph: UGraph) -> bool:

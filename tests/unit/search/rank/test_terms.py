@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from families import safe_families, stabilize
@@ -28,6 +29,11 @@ from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
+
+
+class _Form(NamedTuple):
+    family: str
+    name: str
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +265,25 @@ def test_of_many_families_of_a_sort_those_with_the_best_bounds_are_likely(
     best = [f for of_sort in by_sort.values() for f in sorted(of_sort, key=bound_us)[:2]]
     assert len(best) < len(lora) / 2
     assert likely_families(lora, ranker) == [f for f in lora if f in best]
+
+
+def test_each_number_of_splits_has_families_that_are_not_hopeless_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Attention over 16 heads had no CUDA plan with the keys in two or four parts, among which the
+    fastest are: the two families that led with eight parts take 200 us with two.
+    """
+    ranker = KernelRanker(H200)
+    forms = {f: _Form(f, "x8") for f in "abcd"}
+    probes_us = {"a": 200.0, "b": 50.0, "c": 22.0, "d": 23.0}
+    monkeypatch.setattr(
+        shortlist_module, "_at_other_splits", lambda form, _: [_Form(form.family, "x2")]
+    )
+    monkeypatch.setattr(ranker, "bound_us", lambda _: 5.0)
+    monkeypatch.setattr(ranker, "probe_us", lambda form: probes_us[form.family])
+    probed = [(30.0 + n, forms[f]) for n, f in enumerate("abcd")]
+    found = [*shortlist_module._with_all_splits(probed, 10.0, ranker, 1)]
+    assert found == [(22.0, _Form("c", "x2"))]
+    monkeypatch.setattr(ranker, "bound_us", lambda form: 31.0 if form.family == "c" else 5.0)
+    found = [*shortlist_module._with_all_splits(probed, 10.0, ranker, 2)]
+    assert found == [(23.0, _Form("d", "x2"))]
