@@ -91,6 +91,7 @@ class Code(Enum):
     NOT_SELECTED = "{}, which is selected"
     TOO_FAR = "{}, more than {} away, and so are {} others of {}"
     WORSE_THAN_EAGER = "{} has a relative error of {}, more than twice the {} of eager PyTorch"
+    OFF_TOGETHER = "the elements of {} have an error in common: {} times what rounding explains"
     WRITES_TO_INPUT = "it writes to its input {}"
     RACE = "two launches on the same inputs differ by {}: a race"
     UNCHECKED = "not checked against float64: {}"
@@ -163,6 +164,7 @@ WRONG_RESULTS = (
     Code.NOT_SELECTED,
     Code.TOO_FAR,
     Code.WORSE_THAN_EAGER,
+    Code.OFF_TOGETHER,
     Code.RACE,
     Code.UNCHECKED,
 )

@@ -55,6 +55,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     _check_positions()
     _stay_patched()
     _mend_bfloat16()
+    _mend_bfloat16_casts()
     _mend_float8()
     _mend_loop_bounds()
     _compute_as_gpus()
@@ -95,8 +96,8 @@ def _mend_loop_bounds() -> None:
 @functools.cache
 def _mend_bfloat16() -> None:
     """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer, which it multiplies as
-    whole numbers, also in matrix products, and casts as such to and from other types than float32;
-    and it has neither constants of the type nor atomic additions of them.
+    whole numbers, also in matrix products; and it has neither constants of the type nor atomic
+    additions of them.
     """
     from triton._C.libtriton import interpreter as memory
     from triton.language import bfloat16, float32
@@ -104,7 +105,6 @@ def _mend_bfloat16() -> None:
 
     original_dot = InterpreterBuilder.create_dot
     original_atomic = InterpreterBuilder.create_atomic_rmw
-    original_cast = InterpreterBuilder.cast_impl
     original_fmul = InterpreterBuilder.create_fmul
 
     def widened(handle: Any) -> Any:
@@ -127,11 +127,6 @@ def _mend_bfloat16() -> None:
         memory.store(ptr.data, _bfloat16_bits(total), mask.data)
         return TensorHandle(old, bfloat16)
 
-    def cast_impl(builder: Any, src: Any, dst_type: Any) -> Any:
-        if bfloat16 in (src.dtype.scalar, dst_type.scalar) and src.dtype.scalar != dst_type.scalar:
-            src = original_cast(builder, src, float32)
-        return original_cast(builder, src, dst_type)
-
     def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
         if lhs.dtype.scalar != bfloat16:
             return original_fmul(builder, lhs, rhs)
@@ -142,11 +137,32 @@ def _mend_bfloat16() -> None:
     def get_bf16(builder: Any, value: float) -> Any:  # noqa: ARG001
         return TensorHandle(_bfloat16_bits(np.array([value], np.float32)), bfloat16)
 
-    InterpreterBuilder.cast_impl = cast_impl
     InterpreterBuilder.create_fmul = create_fmul
     InterpreterBuilder.get_bf16 = get_bf16
     InterpreterBuilder.create_dot = create_dot
     InterpreterBuilder.create_atomic_rmw = create_atomic_rmw
+
+
+@functools.cache
+def _mend_bfloat16_casts() -> None:
+    """Triton 3.6's interpreter casts bfloat16 as 16 bits in an integer to and from other types than
+    float32, and cuts float32 off, which a GPU rounds to the nearest.
+    """
+    from triton.language import bfloat16, float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original_cast = InterpreterBuilder.cast_impl
+
+    def cast_impl(builder: Any, src: Any, dst_type: Any) -> Any:
+        types = src.dtype.scalar, dst_type.scalar
+        if types[0] == types[1] or bfloat16 not in types:
+            return original_cast(builder, src, dst_type)
+        wide = original_cast(builder, src, float32)
+        if dst_type.scalar != bfloat16:
+            return original_cast(builder, wide, dst_type)
+        return TensorHandle(_bfloat16_bits(wide.data), bfloat16)
+
+    InterpreterBuilder.cast_impl = cast_impl
 
 
 @functools.cache

@@ -120,7 +120,10 @@ class InputStore:
             found = json.loads((self.folder / name / _EAGER).read_bytes())
         except FileNotFoundError:
             return None
-        return [EagerError(error, far, tuple(map(tuple, rest))) for error, far, rest in found]
+        return [
+            EagerError(error, far, tuple(map(tuple, stretches)), tuple(together))
+            for error, far, stretches, together in found
+        ]
 
     def _save(self, name: str, role: str, tensor: Tensor, array: NDArray[Any]) -> None:
         path = self._path(name, role, tensor)

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from mirage_py.runtime.numerical_check.device_reference import device_reference
 from mirage_py.runtime.numerical_check.input_store import InputStore
-from mirage_py.ugraph.ir.program import Program, Tensor
-from mirage_py.ugraph.rewrite.masks import outputs_that_select_infinity
-from mirage_py.verify.numerical_check.float_case import EagerError, FloatEvidence, OutputCase
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.numerical_check.float_case import EagerError, FloatEvidence
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES
-from mirage_py.verify.numerical_check.numerical_check import Reference, tolerance, worst_of
+from mirage_py.verify.numerical_check.numerical_check import Reference, cases, worst_of
 
 if TYPE_CHECKING:
     import torch
@@ -35,23 +34,11 @@ class DeviceJudge:
         self._program = program
         import torch
 
-        selected = outputs_that_select_infinity(program)
+        def on_device(array: NDArray[Any]) -> torch.Tensor:
+            tensor = there(array, device)
+            return tensor.double() if tensor.is_floating_point() else tensor
 
-        def case(tensor: Tensor) -> OutputCase:
-            places = reference.places.get(tensor.name)
-            return OutputCase(
-                tensor,
-                there(reference.outputs[tensor.name], device),
-                there(reference.errors[tensor.name], device).double(),
-                tolerance(program),
-                places,
-                is_measured=reference.is_measured,
-                selects_infinity=tensor.name in selected,
-                library=torch,
-                flat=there(places.flat, device) if places else None,
-            )
-
-        self._cases = [case(o.tensor) for o in program.outputs]
+        self._cases = cases(program, reference, library=torch, there=on_device)
 
     def of_eager(self, outputs: Sequence[torch.Tensor]) -> list[EagerError]:
         """How far eager PyTorch's outputs are off."""

@@ -42,7 +42,7 @@ _MOST_SURVIVORS = 20
 _OF_A_FORMULA = 3
 
 
-_FAR = Code.TOO_FAR, Code.WORSE_THAN_EAGER
+_FAR = Code.TOO_FAR, Code.WORSE_THAN_EAGER, Code.OFF_TOGETHER
 
 
 class FinalBenchmark:

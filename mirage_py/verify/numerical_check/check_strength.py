@@ -2,7 +2,8 @@
 
 An element is significant where rounding may move it by less than its size, or than the mean size of
 the elements of its row. A set in which less than half of the evaluated elements are significant is
-weak. A plan that was compared on weak sets only, or on zeros only, was not checked.
+weak. A plan that was compared on weak sets only, or on zeros only, was not checked; nor was one
+with an output of which every set says little, whatever they say of the others.
 """
 
 from __future__ import annotations
@@ -26,8 +27,15 @@ def is_strong(found: SetFinding) -> bool:
 
 
 def is_checked(sets: Iterable[SetFinding]) -> bool:
-    """Whether any set says something."""
-    return any(map(is_strong, sets))
+    """Whether any set says something, and of each output."""
+    known = list(sets)
+    return any(map(is_strong, known)) and not _unknown(known)
+
+
+def _unknown(sets: Sequence[SetFinding]) -> list[str]:
+    """The outputs of which no set says much."""
+    said = [set(s.weak) for s in sets if s.name != _ALWAYS_EQUAL]
+    return sorted(set.intersection(*said)) if said else []
 
 
 def of_set(name: str, found: FloatEvidence) -> FloatEvidence:
@@ -40,6 +48,7 @@ def of_set(name: str, found: FloatEvidence) -> FloatEvidence:
         vague=found.compared - found.telling,
         nonfinite=found.nonfinite,
         excess=found.excess,
+        weak=found.weak,
     )
     fault = found.reason.at(f"{name} inputs") if found.reason else None
     return replace(found, reason=fault, sets=(finding,), outputs=())
@@ -51,7 +60,7 @@ def joined(parts: Sequence[FloatEvidence]) -> FloatEvidence:
     """
     sets = tuple(s for part in parts for s in part.sets)
     failed = [p for p in parts if not p.passed]
-    strong = [p for p in parts if is_checked(p.sets)] or list(parts)
+    strong = [p for p in parts if any(map(is_strong, p.sets))] or list(parts)
     worst = failed[0] if failed else max(strong, key=lambda p: p.max_rel_error)
     spreads = [p.spread for p in parts if p.spread is not None]
     return replace(worst, sets=sets, spread=max(spreads, default=None))
@@ -69,6 +78,10 @@ def why_unchecked(sets: Sequence[SetFinding]) -> Reason:
     best = max(sets, key=lambda s: s.telling / max(1, s.evaluated), default=None)
     if best is None:
         return reason(Code.UNCHECKED, "there was no set of inputs")
+    if any(map(is_strong, sets)):
+        names = ", ".join(_unknown(sets))
+        why = f"rounding may be more than most results in {names} on every set of inputs"
+        return reason(Code.UNCHECKED, why)
     every = "rounding may be more than most results on every set of inputs"
     return reason(Code.UNCHECKED, f"{every}; at best {set_words(best)}")
 
@@ -100,7 +113,7 @@ def sets_text(sets: Sequence[SetFinding]) -> str:
 
 def plain(sets: Sequence[SetFinding]) -> tuple[dict[str, Any], ...]:
     """The JSON form of findings."""
-    return tuple(asdict(s) for s in sets)
+    return tuple({**asdict(s), "weak": [*s.weak]} for s in sets)
 
 
 def plain_evidence(found: FloatEvidence) -> dict[str, Any]:
@@ -111,9 +124,10 @@ def plain_evidence(found: FloatEvidence) -> dict[str, Any]:
 
 def evidence_of(held: Mapping[str, Any]) -> FloatEvidence:
     """What ``plain_evidence`` gave."""
-    sets = tuple(SetFinding(**s) for s in held["sets"])
+    sets = tuple(SetFinding(**{**s, "weak": tuple(s.get("weak", ()))}) for s in held["sets"])
     fault = read_reason(held["reason"]) if held["reason"] else None
-    return FloatEvidence(**{**held, "sets": sets, "reason": fault, "outputs": ()})
+    weak = tuple(held.get("weak", ()))
+    return FloatEvidence(**{**held, "sets": sets, "reason": fault, "weak": weak, "outputs": ()})
 
 
 def failed(why: Reason) -> FloatEvidence:

@@ -17,7 +17,7 @@ from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dtypes import BOOL, F64, DType
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.verify.evaluate.element_types import round_to
@@ -71,7 +71,34 @@ def far_rows(floats: Sequence[Tensor], data: Sequence[Tensor], level: float) -> 
     return changes
 
 
+def edges(floats: Sequence[Tensor], axes: Mapping[str, int], level: float) -> Changes:
+    """The first and the last element along each of these axes times ``level``."""
+    return {
+        t.name: Change.of(t, _at_edges(t.shape, axes[t.name], level))
+        for t in floats
+        if t.name in axes
+    }
+
+
+def reduced_axes(program: Program, number: int = 0) -> dict[str, int]:
+    """By input: of its axes that something is summed over, or the maximum is taken of, the longest;
+    or the next one, of those that have so many.
+    """
+    reduced = {d for node in program.nodes if node.op in REDUCING for d in node.reduced}
+    found: dict[str, set[int]] = {}
+    for node in program.nodes:
+        if node.op == "load":
+            axes = found.setdefault(node.access.tensor, set())
+            axes |= {n for n, e in enumerate(node.access.index) if reduced.intersection(e.dims())}
+    ordered = {
+        name: sorted(axes, key=lambda a: (-program.tensors[name].shape[a], a))
+        for name, axes in found.items()
+    }
+    return {name: axes[number] for name, axes in ordered.items() if number < len(axes)}
+
+
 # From zero on: the largest level with which results fit their types is taken.
+EDGE_LEVELS = (4.0, 8.0, 16.0, 30.0)
 LEVELS: Mapping[str, tuple[Sequence[float], Build]] = {
     "outliers": ((4.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4), outliers),
     "far": ((4.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4), far),
@@ -90,16 +117,51 @@ def exponentiates(program: Program) -> bool:
     return any(node.op in EXPONENTIALS for node in program.nodes)
 
 
-def scaled_logits(probe: Probe, data: Sequence[Tensor]) -> Changes:
-    """The data times what makes the largest logit 100."""
+def reduces(program: Program) -> bool:
+    """Whether there is an input along which something is summed, or the maximum taken."""
+    return bool(reduced_axes(program))
+
+
+def reduces_two(program: Program) -> bool:
+    """Whether there is an input along two of whose axes that is so."""
+    return bool(reduced_axes(program, 1))
+
+
+def has_maxima(program: Program) -> bool:
+    """Whether there is an exponential, or a maximum or minimum over a dimension."""
+    return exponentiates(program) or any(node.op == "max" for node in program.nodes)
+
+
+def negative(
+    base: Mapping[str, PeriodicInput],
+    floats: Sequence[Tensor],
+    data: Sequence[Tensor],
+    changes: Changes,
+) -> dict[str, PeriodicInput]:
+    """The data negative, all else positive: a sum of exponentials, or a maximum, in which a zero
+    counts that does not belong there, as behind the end of a row, is nothing but that.
+    """
+    found = {}
+    names = {t.name for t in data}
+    for t in floats:
+        factor = float(changes[t.name].factor.max()) if t.name in changes else 1.0
+        sign = -1.0 if t.name in names else 1.0
+        found[t.name] = base[t.name].mapped(
+            partial(_one_sided, factor=sign * factor, dtype=t.dtype)
+        )
+    return found
+
+
+def scaled_logits(probe: Probe, data: Sequence[Tensor], largest: float = _LOGIT) -> Changes:
+    """The data times what makes the largest logit that, 100 for short."""
     scale, changes = 1.0, dict[str, Change]()
     # A logit may be a product of scaled values: change it in steps.
     for _ in range(4):
         changes = {t.name: Change.of(t, scale) for t in data}
         found = probe.logits(changes)
-        if not found or _LOGIT * 0.8 <= found <= _LOGIT * 1.2:
+        if not found or largest * 0.8 <= found <= largest * 1.2:
             break
-        scale = min(max(scale * _LOGIT / found, 1 / _MOST_LOGIT_SCALE), _MOST_LOGIT_SCALE)
+        scale = min(max(scale * largest / found, 1 / _MOST_LOGIT_SCALE), _MOST_LOGIT_SCALE)
     return changes
 
 
@@ -184,6 +246,16 @@ def masked(program: Program, kind: str) -> dict[str, PeriodicInput]:
 
 def _moved_far(values: FloatArray, dtype: DType) -> FloatArray:
     return round_to(values + _LOGIT, dtype)
+
+
+def _one_sided(values: FloatArray, factor: float, dtype: DType) -> FloatArray:
+    return round_to(np.abs(values) * factor, dtype)
+
+
+def _at_edges(shape: tuple[int, ...], axis: int, level: float) -> FloatArray:
+    along = np.ones(shape[axis])
+    along[[0, -1]] = level
+    return along.reshape([-1 if a == axis else 1 for a in range(len(shape))])
 
 
 def _hidden(kept: FloatArray, lowest: float) -> FloatArray:

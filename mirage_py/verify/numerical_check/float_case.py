@@ -12,6 +12,7 @@ import numpy as np
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
+from mirage_py.verify.numerical_check.common_error import CommonError
 from mirage_py.verify.numerical_check.places import Places
 
 # Rounding errors are spread about half as widely as the estimate, and the largest of some million
@@ -35,6 +36,7 @@ class SetFinding:
     """What one input set has shown: ``telling`` of its ``elements`` were compared within less than
     they are, ``vague`` ones within more; ``nonfinite`` ones have no finite value. ``evaluated`` are
     those with a reference. ``excess`` is the largest error as a share of what is allowed there.
+    ``weak`` names the outputs of which it says little.
     """
 
     name: str
@@ -44,6 +46,7 @@ class SetFinding:
     vague: int
     nonfinite: int
     excess: float
+    weak: tuple[str, ...] = ()
 
     def with_more(self, other: SetFinding) -> SetFinding:
         """Both together."""
@@ -55,6 +58,7 @@ class SetFinding:
             self.vague + other.vague,
             self.nonfinite + other.nonfinite,
             max(self.excess, other.excess),
+            (*self.weak, *other.weak),
         )
 
 
@@ -70,8 +74,8 @@ class FloatEvidence:
     a share of the result: 0 where every bit is the same, None where it was not measured. ``sets``
     says what was seen of each input set, once there are several. ``row_excess`` is ``excess`` where
     an element may be as far off as the mean of its row. ``outside`` is the share of the compared
-    elements of an output that are farther off than is allowed. Of several outputs ``outputs`` has
-    the evidence of each.
+    elements of an output that are farther off than is allowed. ``weak`` names the outputs most of
+    whose elements say nothing. Of several outputs ``outputs`` has the evidence of each.
     """
 
     max_rel_error: float
@@ -89,6 +93,7 @@ class FloatEvidence:
     sets: tuple[SetFinding, ...] = ()
     row_excess: float = 0.0
     outside: float = 0.0
+    weak: tuple[str, ...] = ()
     outputs: tuple[FloatEvidence, ...] = ()
 
 
@@ -120,18 +125,22 @@ class EagerError:
     """How far eager PyTorch's output is off: the norm of its error over that of the reference, and
     its ``row_excess`` where it does not pass itself, else 0. Where its errors are what is allowed,
     ``stretches`` has for each 2^17 elements ``error``, that of the nine tenths that are least off,
-    and the largest of what exceeds ``tolerance``.
+    and the largest of what exceeds ``tolerance``. ``together`` are the errors that
+    elements of a group and all elements have in common, as shares of what is allowed.
     """
 
     error: float
     row_excess: float
     stretches: Stretches = ()
+    together: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
-    def of(cls, error: float, found: Finding, stretches: Stretches) -> EagerError:
+    def of(
+        cls, error: float, found: Finding, stretches: Stretches, together: tuple[float, float]
+    ) -> EagerError:
         """From what was found of its output."""
         is_far = found.fault is not None and found.fault.code is Code.TOO_FAR
-        return cls(error, found.row_excess if is_far else 0.0, stretches)
+        return cls(error, found.row_excess if is_far else 0.0, stretches, together)
 
     def is_as_far(self, error: float, found: Finding) -> bool:
         """Whether a result that is too far off is about as close as eager, which is so too."""
@@ -171,13 +180,15 @@ class OutputCase:
     the elements that say something, ``said`` of them, or over all where most do not. ``checked``
     elements are compared with a finite value, and ``nonfinite`` have none; both are of those that
     are ``known``, of ``size``. Where there are ``places`` arrays are lists, of the elements there.
-    Each element ``stands_for`` so many of an output of another size.
+    Each element ``stands_for`` so many of an output of another size, and all of them may have the
+    errors of no more than so many ``draws``.
 
     Values that are not finite count as equal, but where the program ``selects_infinity``: minus
     infinity is that and nothing else.
 
     Where the errors that are expected are measured ones of eager PyTorch, elements of which they
-    say little may have any value, and a few others may be somewhat beyond.
+    say little may be ``farthest`` off, twice what is allowed anywhere, and a few others somewhat
+    beyond what is.
 
     Arrays are those of ``library``: of NumPy, or of torch on any device, where ``flat`` are the
     places.
@@ -193,6 +204,7 @@ class OutputCase:
         tolerance: float,
         places: Places | None = None,
         *,
+        draws: float = inf,
         is_measured: bool = False,
         selects_infinity: bool = False,
         library: Any = np,
@@ -201,6 +213,7 @@ class OutputCase:
         xp = self._library = library
         self._is_measured, self._selects_infinity = is_measured, selects_infinity
         self.tensor, self.places, self.name = tensor, places, tensor.name
+        self._draws = draws
         self._flat = places.flat if places is not None and flat is None else flat
         self.expected = xp.asarray(expected, dtype=xp.float64)
         self.shape = places.shape if places else tuple(self.expected.shape)
@@ -208,6 +221,7 @@ class OutputCase:
         size, limit = xp.abs(self.expected), tensor.dtype.max_finite
         spread = xp.zeros_like(size) if errors is None else SPREAD * errors
         with np.errstate(invalid="ignore"):
+            self._spread = spread
             self.allowed = tolerance * size + spread + self._step
             unknown = xp.isnan(self.expected)
             if tensor.dtype.is_float:  # NaN is any integer
@@ -218,6 +232,8 @@ class OutputCase:
             means = self._row_means(xp.where(self.compared, size, 0.0))
             rounding = self.allowed - self._step
             self.telling = self.compared & (rounding <= xp.maximum(size, means))
+        limits = xp.where(self.compared & (self.allowed < inf), self.allowed, 0.0)
+        self.farthest = _EAGER_FACTOR * float(limits.max()) if prod(limits.shape) else 0.0
         self._floor = _EAGER_FLOOR_ROUNDOFFS * tensor.dtype.unit_roundoff
         self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
         self.known, self.size = int(known.sum()), prod(self.shape)
@@ -237,7 +253,8 @@ class OutputCase:
 
     def of_eager(self, output: Any) -> EagerError:
         """How far eager PyTorch's output is off."""
-        return EagerError.of(*self._found(output), self._stretches(output))
+        together = self._together(output)
+        return EagerError.of(*self._found(output), self._stretches(output), together)
 
     def evidence(self, got: Any, eager: EagerError | None) -> FloatEvidence:
         """From what a kernel gave, and eager's error."""
@@ -250,10 +267,12 @@ class OutputCase:
         if eager is not None:
             fault = None if eager.is_as_far(error, finding) else fault
             fault = fault or self._eager_fault(error, eager.error)
-            if fault is not None and self._is_measured:
-                stretches = self._stretches(got)
-                is_as_far = eager.is_as_far_everywhere(finding, stretches, self._floor)
-                fault = None if is_as_far else fault
+        by_eager = eager.together if eager is not None else (0.0, 0.0)
+        together = (0.0, 0.0) if fault else self._together(got)
+        fault = fault or self._common_fault(together[0], by_eager[0])
+        if fault is not None and self._is_as_far(got, finding, eager):
+            fault, together = None, self._together(got)
+        fault = fault or self._common_fault(together[1], by_eager[1])
         return FloatEvidence(
             max_rel_error=error,
             bound=self.bound,
@@ -268,14 +287,23 @@ class OutputCase:
             excess=finding.excess,
             row_excess=finding.row_excess,
             outside=finding.outside,
+            weak=() if self.says_much and self.said else (self.name,),
         )
+
+    def _is_as_far(self, output: Any, finding: Finding, eager: EagerError | None) -> bool:
+        """Where eager's errors are what is allowed, whether it is nowhere farther off."""
+        if eager is None or not self._is_measured:
+            return False
+        return eager.is_as_far_everywhere(finding, self._stretches(output), self._floor)
 
     def _found(self, output: Any) -> tuple[float, Finding]:
         """The relative error of an output of the right shape, and what its elements are."""
         xp = self._library
         values, finite, distance = self._distance(output)
         error, excess = self._relative(distance), self._excess(distance, self.allowed)
-        held = self.telling | ~finite if self._is_measured else True
+        held: Any = True
+        if self._is_measured:
+            held = self.telling | (distance > self.farthest)
         far = self.compared & held & (distance > self.allowed)
         wrong = self.overflows & finite & (xp.abs(values) < self.tensor.dtype.max_finite)
         other = self.overflows & (self.expected == -inf) & (values != -inf)
@@ -329,6 +357,31 @@ class OutputCase:
                 found.append((error / scale, of_least / scale, max(0.0, far)))
         return tuple(found)
 
+    def _together(self, output: Any) -> tuple[float, float]:
+        """The error that elements of a group and all of them have in common."""
+        if not self.tensor.dtype.is_float:
+            return 0.0, 0.0
+        xp = self._library
+        values, finite, distance = self._distance(output)
+        held = self.compared & finite
+        with np.errstate(invalid="ignore"):
+            off = xp.sign(values - self.expected) * xp.clip(distance - self._step, 0.0, None)
+            weights, off, spread = (
+                xp.where(held, x / self.allowed, 0.0) for x in (self.expected, off, self._spread)
+            )
+        del values, finite, distance, held
+        number = None if self._flat is None else self._row_of_places()[0]
+        roundoff = self.tensor.dtype.unit_roundoff
+        common = CommonError(
+            xp, self.expected, weights, off, spread, self._tolerance, roundoff, number
+        )
+        return common.excess()
+
+    def _common_fault(self, together: float, eager: float) -> Reason | None:
+        if together <= max(1.0, _EAGER_FACTOR * eager):
+            return None
+        return reason(Code.OFF_TOGETHER, self.name, f"{together:.3g}")
+
     def _excess(self, distance: Any, allowed: Any) -> float:
         with np.errstate(invalid="ignore"):
             shares = self._library.where(self.compared, distance / allowed, 0.0)
@@ -338,9 +391,14 @@ class OutputCase:
         """The mean over the last axis, for every element; over those that there are."""
         if self._flat is None:
             return sizes.mean(axis=-1, keepdims=True) if sizes.ndim else sizes
+        number, count = self._row_of_places()
+        return (self._library.bincount(number, weights=sizes) / count)[number]
+
+    def _row_of_places(self) -> tuple[Any, Any]:
+        """Which row each place is in, by numbers from 0 on, and how many places a row has."""
         rows = self._flat // self.shape[-1] if self.shape else self._flat
         _, number, count = self._library.unique(rows, return_inverse=True, return_counts=True)
-        return (self._library.bincount(number, weights=sizes) / count)[number]
+        return number, count
 
     def _relative(self, distance: Any) -> float:
         """Norm over norm; 0 / 0 is 0.
@@ -373,6 +431,9 @@ class OutputCase:
         # The norm of few errors is left to chance: of a single number eager's may be none at all.
         count = self.stands_for * (self.said if self.says_much else self.checked)
         chance = self.bound / SPREAD / sqrt(count) if count and self.bound < inf else 0.0
+        if self._draws < inf:  # as few errors as sums that many elements share
+            shared = self._relative(self._spread + self._step) / SPREAD / sqrt(self._draws)
+            chance = max(chance, shared) if shared < inf else chance
         if error <= max(_EAGER_FACTOR * eager, self._floor) + chance:
             return None
         return reason(Code.WORSE_THAN_EAGER, self.name, f"{error:.3g}", f"{eager:.3g}")

@@ -17,13 +17,20 @@ far            the data lies around 1e4, or as far from zero as results allow
 far_rows       each row of the data lies around another number, up to there
 small          the data is a thousandth of random, gains are a hundredth
 integers       whole numbers from -2 to 2 and the constants of comparisons: ties, and zeros
+edges          the first and the last element along the longest axis that is summed is up to 30
+               times the rest: of a sum little is left without its last term, and of a softmax,
+               where all is positive
+short_edges    the same along the next axis, with signs
+negative       the data is negative, all else positive, logits down to -30 or so: a zero from behind
+               the end of a row is the maximum, and most of a sum of exponentials
 close          what is subtracted from each other is close together and far from zero
 logits         the data as large as makes the largest logit 100
 masked_rows    masks hide every third row, and nothing of every third; lengths are the shortest
 left_padding   masks hide the beginnings of rows, of each row more
 right_padding  masks hide the ends of rows
 
-The sets from ``close`` on are there for programs that subtract, exponentiate or mask. Masks are
+The sets from ``edges`` on are there for programs that sum, take a maximum, exponentiate, subtract
+or mask. Masks are
 truth values, or what is added to logits; hidden by those is the lowest number of the type. An input
 whose sums are under a root holds what was squared elsewhere: its values are not negative.
 """
@@ -55,6 +62,9 @@ _GENERAL = (
     "outliers", "far", "far_rows", "small", "integers",
 )  # fmt: skip
 _SPECIAL: Mapping[str, Callable[[Program], bool]] = {
+    "edges": extreme_inputs.reduces,
+    "short_edges": extreme_inputs.reduces_two,
+    "negative": extreme_inputs.has_maxima,
     "close": extreme_inputs.subtracts,
     "logits": extreme_inputs.exponentiates,
     "masked_rows": extreme_inputs.masks,
@@ -62,8 +72,10 @@ _SPECIAL: Mapping[str, Callable[[Program], bool]] = {
     "right_padding": extreme_inputs.masks,
 }
 SET_NAMES = (*_GENERAL, *_SPECIAL)
-
+# Sets of inputs that are no change of random ones.
+_DRAWN = ("integers", "negative", "masked_rows", "left_padding", "right_padding")
 _CONSTANT = 0.75
+_NEGATIVE_LOGIT = 30.0
 _OFFSET = 32.0
 _WIDE_TINY = 2.0**-40
 # The largest of some thousand normal numbers is about 4.
@@ -136,11 +148,10 @@ class _Draw:
         first = [t for t in self._matrix if t is not None]
         if name in ("zeros", "constant", "alternating"):
             return {**self._rounded, **{t.name: self._plain(name, t) for t in self._floats}}
-        if name in ("masked_rows", "left_padding", "right_padding"):
-            return {**self._rounded, **extreme_inputs.masked(self._program, name)}
-        if name == "integers":
-            found = extreme_inputs.integers(self._program)
-            return {**self._rounded, **self._positive(found)}
+        if name in ("edges", "short_edges"):
+            return self._edged(name)
+        if name in _DRAWN:
+            return {**self._rounded, **self._positive(self._drawn(name))}
         changes: Changes = {}
         if name == "large":
             changes = self._largest({t.name: np.ones(()) for t in self._floats})
@@ -172,6 +183,25 @@ class _Draw:
             if t.name in changes
         }
         return {**self._rounded, **self._positive(made)}
+
+    def _edged(self, name: str) -> dict[str, PeriodicInput]:
+        axes = extreme_inputs.reduced_axes(self._program, 0 if name == "edges" else 1)
+
+        def made(level: float) -> Changes:
+            return extreme_inputs.edges(self._floats, axes, level)
+
+        found = self._changed(made(self._probe.largest(extreme_inputs.EDGE_LEVELS, made)))
+        if name == "edges" and extreme_inputs.exponentiates(self._program):
+            return {**found, **{t.name: found[t.name].mapped(np.abs) for t in self._floats}}
+        return found
+
+    def _drawn(self, name: str) -> dict[str, PeriodicInput]:
+        if name == "integers":
+            return extreme_inputs.integers(self._program)
+        if name == "negative":
+            scaled = extreme_inputs.scaled_logits(self._probe, self._data, _NEGATIVE_LOGIT)
+            return extreme_inputs.negative(self._base, self._floats, self._data, scaled)
+        return extreme_inputs.masked(self._program, name)
 
     def _positive(self, inputs: Mapping[str, PeriodicInput]) -> dict[str, PeriodicInput]:
         return {n: x.mapped(np.abs) if n in self._squares else x for n, x in inputs.items()}

@@ -1,9 +1,10 @@
 """The numerical check, the third tier: a kernel against float64, on random and adversarial inputs.
 
-A result passes if every element is as close as rounding can explain, and all of them together are
-no farther than twice what eager PyTorch gets. How far rounding can take a result is computed for
-these very inputs (mirage_py.verify.numerical_check.rounding_error), so that a difference of large
-numbers is not held to the accuracy of a plain matmul.
+A result passes if every element is as close as rounding can explain, no row or head and not all of
+them are off in one direction (mirage_py.verify.numerical_check.common_error), and all of them
+together are no farther than twice what eager PyTorch gets. How far rounding can take a result is
+computed for these very inputs (mirage_py.verify.numerical_check.rounding_error), so that a
+difference of large numbers is not held to the accuracy of a plain matmul.
 
 Values that are not finite: where the reference is not, or exceeds the output's type, the result
 must not be finite either; NaN and the infinities count as equal. Where the reference is finite the
@@ -13,16 +14,18 @@ result must be. Within rounding of the type's largest value both are right.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from math import inf, prod, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.ugraph.interpret import Sample, evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -58,12 +61,14 @@ __all__ = [
     "judge",
     "reference",
     "tolerance",
+    "tolerances",
     "worst_of",
 ]
 
 # Element operations: three to nine seconds of one core.
 MAX_REFERENCE_WORK = 1e9
 _TF32_ROUNDOFF = 2.0**-11
+_SUMS = ("sum", "matmul")
 # Algebraically equal graphs round at other places than the program.
 _REORDERING = 4.0
 
@@ -230,28 +235,57 @@ def _given(values: FloatArray | PeriodicInput) -> FloatArray | PeriodicInput:
 
 
 def tolerance(program: Program) -> float:
-    """The relative error that a correct kernel may have on well-conditioned inputs.
+    """That of the output that may be farthest off."""
+    return max(tolerances(program).values())
 
-    Four times the sum of the roundings on the worst path to an output: the output's own, that of
+
+def tolerances(program: Program) -> dict[str, float]:
+    """The relative error that a correct kernel may have on well-conditioned inputs, by output.
+
+    Four times the sum of the roundings on the worst path to the output: the output's own, that of
     computed operands at each matmul on the path, and that of float32 sums, which grows with the
     root of their length.
     """
+    depth, terms = _rounded_operands(program), [0] * len(program.nodes)
+    for position, node in enumerate(program.nodes):
+        terms[position] = max((terms[a] for a in node.args), default=0)
+        if node.op in _SUMS:
+            terms[position] += prod(program.sizes[d] for d in node.reduced)
+    operand = _operand_roundoff(program.matmul_type, program.fp32_precision)
+    return {
+        o.tensor.name: _REORDERING
+        * (
+            o.tensor.dtype.unit_roundoff
+            + depth[o.node] * operand
+            + sqrt(max(terms[o.node], 1)) * F32.unit_roundoff
+        )
+        for o in program.outputs
+    }
+
+
+def shared_sums(program: Program) -> dict[str, float]:
+    """By output the number of results of the sum on the way to it that has fewest, if it has fewer
+    elements: all of a batch norm has as many errors as there are channels. Infinite where operands
+    of matmuls are rounded: that is far more than sums lose, and differs from element to element.
+    """
+    found: dict[str, float] = {}
+    depth = _rounded_operands(program)
+    for o in program.outputs:
+        below = (program.nodes[n] for n in cone(program.nodes, [o.node]))
+        counts = [prod(program.sizes[d] for d in n.dims) for n in below if n.op in _SUMS]
+        fewest = min(counts, default=inf) if not depth[o.node] else inf
+        found[o.tensor.name] = fewest if fewest < o.tensor.elements else inf
+    return found
+
+
+def _rounded_operands(program: Program) -> list[int]:
+    """By node on how many matmuls on the way to it operands are rounded."""
     depth = [0] * len(program.nodes)
-    terms = [0] * len(program.nodes)
     for position, node in enumerate(program.nodes):
         depth[position] = max((depth[a] for a in node.args), default=0)
-        terms[position] = max((terms[a] for a in node.args), default=0)
-        if node.op in ("sum", "matmul"):
-            terms[position] += prod(program.sizes[d] for d in node.reduced)
         if node.op == "matmul" and any(_is_rounded(program, program.nodes[a]) for a in node.args):
             depth[position] += 1
-    operand = _operand_roundoff(program.matmul_type, program.fp32_precision)
-    return _REORDERING * max(
-        o.tensor.dtype.unit_roundoff
-        + depth[o.node] * operand
-        + sqrt(max(terms[o.node], 1)) * F32.unit_roundoff
-        for o in program.outputs
-    )
+    return depth
 
 
 def _is_rounded(program: Program, operand: Node) -> bool:
@@ -286,20 +320,38 @@ def judge(
     return worst_of(program, found, with_eager=eager is not None)
 
 
-def cases(program: Program, reference: Mapping[str, FloatArray]) -> tuple[OutputCase, ...]:
-    """What to compare each output with, worked out once for all kernels."""
-    allowed, selected = tolerance(program), outputs_that_select_infinity(program)
-    return tuple(
-        OutputCase(
-            o.tensor,
-            (reference.outputs if isinstance(reference, Reference) else reference)[o.tensor.name],
-            reference.errors[o.tensor.name] if isinstance(reference, Reference) else None,
-            allowed,
-            reference.places.get(o.tensor.name) if isinstance(reference, Reference) else None,
-            selects_infinity=o.tensor.name in selected,
+def cases(
+    program: Program,
+    reference: Mapping[str, FloatArray],
+    *,
+    library: Any = np,
+    there: Callable[[NDArray[Any]], Any] = np.asarray,
+) -> tuple[OutputCase, ...]:
+    """What to compare each output with, worked out once for all kernels; with the arrays of
+    ``library``, which ``there`` makes of those of the reference.
+    """
+    known = reference if isinstance(reference, Reference) else Reference({**reference}, {})
+    allowed, draws = tolerances(program), shared_sums(program)
+    selected = outputs_that_select_infinity(program)
+    found = []
+    for tensor in (o.tensor for o in program.outputs):
+        name = tensor.name
+        places = known.places.get(name)
+        found.append(
+            OutputCase(
+                tensor,
+                there(known.outputs[name]),
+                there(known.errors[name]) if name in known.errors else None,
+                allowed[name],
+                places,
+                draws=draws[name],
+                is_measured=known.is_measured,
+                selects_infinity=name in selected,
+                library=library,
+                flat=there(places.flat) if places else None,
+            )
         )
-        for o in program.outputs
-    )
+    return tuple(found)
 
 
 def worst_of(
@@ -320,6 +372,7 @@ def worst_of(
         excess=max((one.excess for one in found), default=0.0),
         row_excess=max((one.row_excess for one in found), default=0.0),
         outside=max((one.outside for one in found), default=0.0),
+        weak=tuple(name for one in found for name in one.weak),
         outputs=tuple(found) if len(found) > 1 else (),
     )
 

@@ -151,8 +151,9 @@ def test_of_estimates_a_few_elements_may_be_somewhat_beyond():
     assert not passes(off(100, 1.5))
     # Where eager is farther off than the numbers are, it says nothing; a number it has to be.
     errors = np.where(np.arange(size) < 5000, 10.0, 1e-3)
-    assert passes(off(5000, 1e5))
-    assert not passes(off(5000, 1e5), is_measured=False)
+    assert passes(off(5000, 1.5e4))
+    assert not passes(off(5000, 1e5))  # farther than eager is anywhere
+    assert not passes(off(5000, 1.5e4), is_measured=False)
     assert not passes(off(1, np.inf))
 
 

@@ -89,6 +89,17 @@ def test_one_set_that_says_something_is_enough():
     assert all(is_strong(s) for s in found.sets if s.name != "zeros")
 
 
+def test_an_output_of_which_no_set_says_anything_is_not_checked_by_another_one():
+    text = VAGUE.replace("M = 8, N = 1000", "M = 8, N = 1000, K = 512")
+    program = parse(text + "\nA[M, K] : f32\nZ[m, k] = A[m, k] * 2")
+    found = required(checked(program))
+    assert all(is_strong(s) for s in found.sets if s.name != "zeros")
+    assert not found.passed
+    assert found.reason.code is Code.UNCHECKED
+    assert "results in Y" in str(found.reason)
+    assert evidence_of(json.loads(json.dumps(plain_evidence(found)))) == found
+
+
 def test_zeros_alone_are_no_check():
     program = parse("N = 64\nX[N] : f32\nY[n] = X[n] * 2")
     parts = [of_set("zeros", judge(program, {"Y": np.zeros(64)}, {"Y": np.zeros(64)}))]

@@ -10,6 +10,7 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
 from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.numerical_check.extreme_inputs import reduced_axes
 from mirage_py.verify.numerical_check.input_sets import drawn_sets, input_sets, set_names
 from mirage_py.verify.numerical_check.numerical_check import judge, reference
 
@@ -298,3 +299,48 @@ def test_a_value_that_the_program_wrote_to_memory_is_read_in_every_set():
         arrays = found.arrays
         wanted = np.tanh(arrays["x"])[::-1] + arrays["x"]
         assert np.allclose(reference(program, arrays)["Y"], wanted), found.name
+
+
+SOFTMAX_OF_KEYS = """
+T = 16, S = 100, D = 32
+Q[T, D], K[S, D], V[S, D] : bf16
+O[t, e] = sum[s](softmax[s](sum[d](Q[t, d] * K[s, d]) * 0.125) * V[s, e])
+"""
+
+
+def of_keys(x, *, last=100, zeros=0):
+    """Attention in which so many keys count, and zeros from behind the last one."""
+    logits = (x["Q"] @ x["K"].T) * 0.125
+    top = np.maximum(logits.max(1, keepdims=True), 0.0 if zeros else -np.inf)
+    powers = np.exp(logits - top)
+    weight = powers[:, :last].sum(1, keepdims=True) + zeros * np.exp(-top)
+    return {"O": powers @ x["V"] / weight}
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("negative", {"zeros": 1}), ("edges", {"last": 99})])
+def test_what_a_divisor_has_too_much_or_too_little_is_seen(name: str, wrong: dict):
+    """Of thousands of random keys one is less than rounding, and a zero that is counted as a key
+    too: all of the weight where other logits are far below.
+    """
+    program = parse(SOFTMAX_OF_KEYS)
+    (inputs,) = drawn_sets(program, 0, [name])
+    known = reference(program, inputs.arrays)
+    if name == "negative":
+        logits = inputs.arrays["Q"] @ inputs.arrays["K"].T * 0.125
+        assert -200 < logits.min() < logits.max() < -5
+    assert judge(program, known, of_keys(inputs.arrays)).passed
+    off = of_keys(inputs.arrays, **wrong)
+    assert not judge(program, known, off).passed
+    assert np.linalg.norm(off["O"] - known["O"]) > 0.3 * np.linalg.norm(known["O"])
+
+
+def test_edges_lie_along_what_is_summed():
+    axes = [reduced_axes(parse(SOFTMAX_OF_KEYS), n) for n in (0, 1)]
+    assert axes == [{"Q": 1, "K": 0, "V": 0}, {"K": 1}]
+    plain = parse("N = 8\nX[N] : bf16\nY[n] = X[n] * 2")
+    assert not {"edges", "short_edges", "negative"} & set(set_names(plain))
+    sums = parse("M = 8, N = 64\nX[M, N] : bf16\nY[m] = sum[n](X[m, n])")
+    assert set(set_names(sums)) & {"edges", "short_edges", "negative"} == {"edges"}
+    (inputs,) = drawn_sets(sums, 0, ["edges"])
+    x = np.abs(inputs.arrays["X"])
+    assert x[:, [0, -1]].mean() > 10 * x[:, 1:-1].mean()
