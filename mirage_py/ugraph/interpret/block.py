@@ -8,6 +8,7 @@ where numbers do not depend on which others are computed with them: each element
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Generic, TypeVar
@@ -52,11 +53,15 @@ class BlockRun(Generic[A]):
             kind = operator(node.op).kind
             if kind == EFFECT:
                 self._windows[position] = Window(node.access.index, tuple(sizes), meaning)
+            elif node.op == "shift":
+                self._steps[position] = partial(self._shift, position)
             elif kind != STATE:
                 self._steps[position] = node_step(
                     block.nodes, position, tensors, sizes, meaning, block.name
                 )
         self._reused = _reusable(block) if getattr(meaning, "is_repeatable", False) else {}
+        # Axes of which one block has all tiles, and these.
+        self._joined: dict[str, int | None] = {}
         self._is_pointwise = getattr(meaning, "is_pointwise", False)
         self._known: dict[tuple[int, ...], A] = {}
         self._kept = 0
@@ -69,14 +74,13 @@ class BlockRun(Generic[A]):
     def run(self, starts: Mapping[str, Sequence[int]] | None = None) -> None:
         """Every block of the grid, or those whose tiles start at ``starts`` along some axes."""
         whole = Frame.whole(self._sizes)
-        split = self._block.split_axes
+        axes = {a.dim: a.tile for a in self._block.split_axes}
         # One block for all along these axes has the same elements, and takes a call for all.
         joined = _independent(self._block) if self._is_pointwise and not starts else ()
-        axes = [(a.dim, a.tile) for a in split if a.dim not in joined]
-        shared = [self._sizes[d] for d in self._sizes if d not in dict(axes)]
-        if prod(shared) > _MOST_JOINED:
-            axes = [(a.dim, a.tile) for a in split]
-        for frame in self._frames(whole, axes, False, starts or {}):
+        shared = [n for d, n in self._sizes.items() if d in joined or d not in axes]
+        if prod(shared) <= _MOST_JOINED:
+            self._joined = {d: axes.pop(d) for d in joined}
+        for frame in self._frames(whole, [*axes.items()], False, starts or {}):
             self._values.clear()
             for section in self._block.sections:
                 self._run_section(section, frame)
@@ -175,7 +179,7 @@ class BlockRun(Generic[A]):
             if state is not None:
                 value = meaning.apply("maximum", None, [state, value])
             if node.attr == "shift":
-                return meaning.shift(value, shift_key(self._block.name, node, position, frame))
+                return self._shift(position, [value], frame)
             return value
         if state is None:
             return value
@@ -184,6 +188,30 @@ class BlockRun(Generic[A]):
                 factor = meaning.rescale(self._before.get(shift, new), new, degree)
                 state = meaning.apply("mul", None, [state, factor])
         return meaning.apply("add", None, [state, value])
+
+    def _shift(self, position: int, args: Sequence[A], frame: Frame) -> A:
+        """Tiles have shifts of their own."""
+        meaning, node, (value,) = self._meaning, self._block.nodes[position], args
+        tiles = [(d, tile) for d, tile in self._joined.items() if d in node.dims]
+        if not tiles:
+            return meaning.shift(value, shift_key(self._block.name, node, position, frame))
+        shape = list(meaning.shape(value))
+        for d, _ in tiles:
+            shape[frame.axis[d]] = frame.extent(d)
+        value, found = meaning.stretch(value, shape), meaning.buffer(shape)
+        order = [a.dim for a in self._block.split_axes]
+        for inner in self._frames(frame, tiles, False, {}):
+            # In the order of the cuts that lead to a block of its own.
+            inner.tiles = tuple(
+                sorted(inner.tiles, key=lambda t: (t.is_loop, t.is_loop or order.index(t.dim)))
+            )
+            at = [slice(None)] * len(shape)
+            for d, _ in tiles:
+                span = inner.spans[d]
+                at[frame.axis[d]] = slice(int(span[0]), int(span[-1]) + 1)
+            key = shift_key(self._block.name, node, position, inner)
+            found.write(tuple(at), meaning.shift(meaning.load(value, tuple(at)), key))
+        return found.read()
 
     def _frames(
         self,
@@ -213,11 +241,11 @@ class BlockRun(Generic[A]):
 
 
 def _independent(block: BlockGraph) -> tuple[str, ...]:
-    """Grid axes along which each element is computed by itself: nothing is reduced over them or
-    numbered by their tiles, and every store has a place for each of their points.
+    """Grid axes along which each element is computed by itself: nothing is reduced over them, and
+    every store has a place for each of their points.
     """
     nodes = block.nodes
-    if any(n.op in ("read", "shift") or (n.op == "accum_max" and n.attr) for n in nodes):
+    if any(n.op == "read" for n in nodes):
         return ()
     reductions = (n for n in nodes if operator(n.op).kind in (REDUCE, CONTRACT))
     joined = [d for n in reductions for d in n.reduced]

@@ -79,15 +79,14 @@ def test_one_block_has_the_elements_of_all_if_they_are_few(sizes, calls):
     ("name", "axes"),
     [
         ("rms_norm_matmul", [("n", "b")]),
-        ("rms_norm_matmul_two_loops", [("b",)]),
-        # A running maximum has a number of its own in each block.
-        ("softmax", [()]),
-        ("split_attention", [(), ()]),
+        ("attention", [("h", "t")]),
+        ("split_attention", [("h", "p"), ("h", "t")]),
+        # Blocks along n and p add up what they have.
+        ("split_matmul_added", [("b",)]),
     ],
 )
-def test_axes_that_are_summed_or_numbered_stay_apart(name, axes):
-    found = joined(samples.ugraph(name))
-    assert found == axes
+def test_axes_that_are_summed_stay_apart(name, axes):
+    assert joined(samples.ugraph(name)) == axes
 
 
 @pytest.mark.parametrize(
@@ -96,16 +95,15 @@ def test_axes_that_are_summed_or_numbered_stay_apart(name, axes):
         ("sum[b] %1", "sum[a, b] %1"),
         ("store Y[a] =", "store_add Y[0] ="),
         ("grid a by 3", "grid a by ?"),
-        ("%1 = exp %0\n  %2 = sum[b] %1\n  store", "%1 = shift %0\n  %2 = sum[b] %1\n  store"),
     ],
 )
-def test_what_knows_of_its_block_is_not_joined(old, new):
+def test_blocks_of_one_result_are_not_joined(old, new):
     assert joined(parse_ugraph(TEXT)) == [("a",)]
     head, _, kernel = TEXT.partition("kernel")
     assert joined(parse_ugraph(f"{head}kernel{kernel.replace(old, new)}")) == [()]
 
 
-@pytest.mark.parametrize("name", ["rms_norm_matmul", "split_matmul_added", "residual_gated"])
+@pytest.mark.parametrize("name", ["rms_norm_matmul", "split_matmul_added", "softmax", "rotary"])
 def test_right_and_wrong_graphs_are_what_they_are_block_by_block(name):
     """The same values, or the same fault."""
     graph = samples.ugraph(name)
@@ -120,6 +118,28 @@ def test_right_and_wrong_graphs_are_what_they_are_block_by_block(name):
         assert together == outcome(wrong, random, BlockByBlock(ops))
         assert outcome(wrong, exact, ExactMeaning()) == outcome(wrong, exact, ExactBlockByBlock())
     assert several >= 4
+
+
+@pytest.mark.parametrize("name", ["softmax", "attention", "split_attention"])
+def test_tiles_have_the_shifts_of_their_blocks(name):
+    class Shifts(ExactMeaning):
+        def __init__(self, *, together):
+            super().__init__()
+            self.is_pointwise = together
+            self.made = {}
+
+        def shift(self, x, key):
+            found = super().shift(x, key)
+            self.made[key] = found.interval.mid.tolist()
+            return found
+
+    graph = samples.ugraph(name)
+    inputs = exact_inputs([graph.program], 3, 3)
+    one, other = Shifts(together=True), Shifts(together=False)
+    evaluate_ugraph(graph, inputs, one)
+    evaluate_ugraph(graph, inputs, other)
+    assert one.made == other.made
+    assert len(one.made) > 3
 
 
 def outcome(graph, inputs, meaning):
