@@ -18,12 +18,16 @@ def install() -> None:
     them, made anew, and into annotations of functions, made anew for each: collections.abc's
     Callable is slow, that of typing keeps what it was asked for. torch.compile times the guards of
     every graph, for which it first flushes the processor's caches; for random numbers that no graph
-    draws it makes tensors. pytest gives its handlers to loggers that do not propagate, too: torch
-    took them for somebody who wants each graph and tensor described to him, with its stack.
+    draws it makes tensors. Three times in each test pytest gives its handlers to loggers that do
+    not propagate: eighty of torch's, of which one took them for somebody who wants each graph and
+    tensor described to him, with its stack.
     """
-    trace_log = logging.getLogger("torch.__trace")
-    trace_log.handlers.clear()
-    trace_log.addHandler = lambda _: None  # type: ignore[method-assign]
+    for name, logger in logging.root.manager.loggerDict.items():
+        is_one = isinstance(logger, logging.Logger) and name.startswith("torch")
+        if is_one and not logger.propagate:
+            own = [h for h in logger.handlers if type(h).__module__ != "_pytest.logging"]
+            logger.handlers[:] = own
+            logger.addHandler = _ignored  # type: ignore[method-assign]
     exported = sys.modules.get("torch.export.exported_program")
     if exported is not None:
         of_torch = exported._collect_all_valid_cia_ops
@@ -45,6 +49,10 @@ def install() -> None:
     guards = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0
+
+
+def _ignored(_: logging.Handler) -> None:
+    """In place of a method."""
 
 
 def _kept(overrides: Callable[..., Any]) -> Callable[..., Any]:

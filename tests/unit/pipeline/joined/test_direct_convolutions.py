@@ -87,7 +87,7 @@ def test_few_of_many_are_searched():
 
 
 def test_without_a_gpu_it_is_ours_where_kernels_are_cuda():
-    program = mirage_py.trace(depthwise, X.bfloat16(), W.bfloat16())
+    program = mirage_py.trace(depthwise, X[:1, :4, :8, :16].bfloat16(), W[:4].bfloat16())
     result = mirage_py.optimize(program, target="h200", backend="cuda")
     assert result.plan is not None
     assert [type(k).__name__ for k in result.plan.ugraph.kernels] == ["BlockGraph"]
