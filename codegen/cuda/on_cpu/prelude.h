@@ -175,6 +175,22 @@ inline float reciprocal_fast(float x) {
     const float y = 1.0f / x;
     return fabsf(y) < 0x1p-126f ? copysignf(0.0f, y) : y;
 }
+inline float gelu_fast(float x) {
+    const float z = fabsf(x) * 0.70710678f;
+    const float t = reciprocal_fast(0.5f * z + 1.0f);
+    float p = 0.24651730f;
+    p = p * t - 1.18611495f;
+    p = p * t + 2.14747446f;
+    p = p * t - 1.63775315f;
+    p = p * t + 0.40232158f;
+    p = p * t - 0.26875686f;
+    p = p * t + 0.13963006f;
+    p = p * t + 0.53970062f;
+    p = p * t + 1.44272920f;
+    p = p * t - 2.82574822f;
+    const float below = t * exp2_fast(z * z * -1.44269504f + p);
+    return x * (x > 0.0f ? 1.0f - below : below);
+}
 inline float nearest_e4m3(float x) {
     float size = fminf(fabsf(x), 448.0f);
     int exponent = max((__float_as_int(size) >> 23) - 127, -6);

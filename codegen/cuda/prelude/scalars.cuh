@@ -23,6 +23,26 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
     return y;
 }
 
+// x times the normal distribution function, which for negative x is erfc(|x| / sqrt(2)) / 2, here
+// t 2^(p(t) - x^2 / log(4)): Chebyshev's approximation in Numerical Recipes (6.2), within 1.2e-7 of
+// erfc itself, where 1 + erf(x) cancels, in half of the instructions of erff.
+__device__ __forceinline__ float gelu_fast(float x) {
+    const float z = fabsf(x) * 0.70710678f;
+    const float t = reciprocal_fast(0.5f * z + 1.0f);
+    float p = 0.24651730f;
+    p = p * t - 1.18611495f;
+    p = p * t + 2.14747446f;
+    p = p * t - 1.63775315f;
+    p = p * t + 0.40232158f;
+    p = p * t - 0.26875686f;
+    p = p * t + 0.13963006f;
+    p = p * t + 0.53970062f;
+    p = p * t + 1.44272920f;
+    p = p * t - 2.82574822f;
+    const float below = t * exp2_fast(z * z * -1.44269504f + p);
+    return x * (x > 0.0f ? 1.0f - below : below);
+}
+
 // The larger number; NaN where one is.
 __device__ __forceinline__ float max_nan(float a, float b) {
     float y;

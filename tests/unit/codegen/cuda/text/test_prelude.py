@@ -106,7 +106,7 @@ CALLS_90 = """
     hand_over(other, r);
     r[0] ^= other[1];
     float4* four = reinterpret_cast<float4*>(shared);
-    f[0] += nearest_e4m3(f[1]) + reciprocal_fast(f[2]);
+    f[0] += nearest_e4m3(f[1]) + reciprocal_fast(f[2]) + gelu_fast(f[3]);
     float* one = reinterpret_cast<float*>(shared);
     wait_for_kernel_before();
     wait_for_kernel_before(in);
