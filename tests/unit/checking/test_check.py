@@ -138,7 +138,7 @@ def test_two_calls_that_differ_are_told():
 
 def test_the_report_says_it_in_a_few_lines_and_as_json():
     text = str(mirage_py.check(rms, rms_kernel, X, G))
-    assert text.startswith("rms_kernel as rms: passed\n  numbers      12 of 13; largest error ")
+    assert text.startswith("rms_kernel as rms: passed\n  numbers      13 of 14; largest error ")
     assert "fields       equal in 4 trials, and in 4 samples" in text
     assert "proof        equal for all sizes" in text
     assert len(text) < 500
