@@ -28,6 +28,8 @@ _FORMS_PER_SORT = 12
 _FAMILIES_PER_KIND = 3
 # Families of a sort that are tried with each number of splits, and when it is late.
 _WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
+# Families that are asked for each of these.
+_ASKED_FOR_SPLITS = 4
 
 # Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
 # cheapest by the search; fewer when it is late.
@@ -231,7 +233,7 @@ def _with_all_splits(
     block that holds all keys of an eighth of attention holds those of a half in no way.
     """
     counts: Counter[str] = Counter()
-    for form in (form for _, form in probed):
+    for _, form in probed[: _ASKED_FOR_SPLITS * most]:
         for other in _at_other_splits(form, ranker):
             is_hopeless = ranker.bound_us(other) > HOPELESS * best_us
             if is_hopeless or counts[other.name] >= most:

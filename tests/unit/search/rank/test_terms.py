@@ -287,3 +287,5 @@ def test_each_number_of_splits_has_families_that_are_not_hopeless_there(
     monkeypatch.setattr(ranker, "bound_us", lambda form: 31.0 if form.family == "c" else 5.0)
     found = [*shortlist_module._with_all_splits(probed, 10.0, ranker, 2)]
     assert found == [(23.0, _Form("d", "x2"))]
+    asked = [probed[0]] * 4 + [probed[3]]
+    assert not [*shortlist_module._with_all_splits(asked, 10.0, ranker, 1)]
