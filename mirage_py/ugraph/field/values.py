@@ -61,6 +61,8 @@ class FieldArray:
     def broadcast(self, shape: Sequence[int]) -> FieldArray:
         """A view with extents of 1 and missing leading axes stretched to ``shape``, as in NumPy."""
         wanted = tuple(shape)
+        if self.p.shape == wanted and (self.q is None or self.q.shape == wanted):
+            return self
         stretched = np.broadcast_to(self.p, wanted)
         return FieldArray(stretched, None if self.q is None else np.broadcast_to(self.q, wanted))
 

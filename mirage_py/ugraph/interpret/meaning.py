@@ -180,7 +180,7 @@ def _over_all(a: FloatArray, b: FloatArray, axes: Sequence[int]) -> FloatArray:
     shape = list(a.shape)
     for axis in axes:
         shape[axis] = max(shape[axis], b.shape[axis])
-    return np.broadcast_to(a, shape)
+    return a if a.shape == tuple(shape) else np.broadcast_to(a, shape)
 
 
 class FieldMeaning:

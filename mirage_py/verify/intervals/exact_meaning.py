@@ -175,7 +175,8 @@ def _settled(found: Interval, residue: Residues, *, rational: bool) -> Exact:
     """With residue 0 and an interval around 0 it is 0. What no rational function gave, but is known
     exactly, has the residue of its number.
     """
-    residue = np.broadcast_to(residue, found.mid.shape)
+    if residue.shape != found.mid.shape:
+        residue = np.broadcast_to(residue, found.mid.shape)
     if not rational:
         residue = np.where(found.rad == 0, of_floats(found.mid), residue)
     with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ a tie (mirage_py.verify.intervals.solved_ties).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, sqrt
+from math import isfinite, prod, sqrt
 
 import numpy as np
 
@@ -135,7 +135,7 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
     elif style == "small":
         values = draw.integers(-3, 4, size=shape).astype(np.float64)
     elif style == "distinct":
-        count = max(1, int(np.prod(shape)))
+        count = max(1, prod(shape))
         step = 2.0 ** -max(0, count.bit_length() - 3)
         values = (draw.permutation(count).reshape(shape) - count // 2) * step
     elif style == "positive":
@@ -188,7 +188,7 @@ def _levels(shape: Sequence[int], pool: FloatArray, draw: np.random.Generator) -
     if axis < len(shape):
         along[axis] = shape[axis]
     levels = draw.permutation([beyond, 0.0, -beyond - 2.0])
-    return draw.permutation(np.resize(levels, int(np.prod(along)))).reshape(along)
+    return draw.permutation(np.resize(levels, prod(along))).reshape(along)
 
 
 def _lonely(shape: Sequence[int], draw: np.random.Generator) -> FloatArray:
