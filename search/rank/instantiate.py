@@ -39,8 +39,7 @@ __all__ = ["Instance", "diverse", "rank"]
 # many times that of the best.
 _NEAR_STRUCTURES = 2.0
 # Forms of a structure (kernels, splits, clusters) that are ranked, those with the best quick
-# predictions: one for so many of the plans that are asked for, and of those that have as many plans
-# between them a few.
+# predictions: one for so many of the plans that are asked for.
 _LEAST_OF_STRUCTURE, _PLANS_OF_FORM = 2, 25
 # Share of the seats that plans in doubt have beside others.
 _IN_DOUBT = 0.25
@@ -88,7 +87,6 @@ def _rank(
     # Forms of each structure that were ranked, and of those the ones that are not in doubt.
     begun: Counter[str] = Counter()
     settled: Counter[str] = Counter()
-    plans: Counter[str] = Counter()
     # Of what was ranked this is not known yet: a form of each structure near the best comes first,
     # as a doubt takes as long as a ranking.
     unasked: list[int] = []
@@ -107,7 +105,7 @@ def _rank(
         form = forms[number]
         if begun[form.name]:
             ask()
-        if settled[form.name] >= (_LEAST_OF_STRUCTURE if plans[form.name] >= limit else most):
+        if settled[form.name] >= most:
             continue
         is_over = bool(begun) and terms.over()
         if any(of_form.values()):
@@ -120,7 +118,6 @@ def _rank(
                 continue
         begun[form.name] += 1
         of_form[number] = found = _of_form(form, ranker, limit, quickly=is_over)
-        plans[form.name] += len(found)
         if found:
             unasked.append(number)
     ask()
