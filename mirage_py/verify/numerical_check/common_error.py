@@ -12,6 +12,8 @@ which elements of one mantissa, as of equal rows, count as one. And errors that 
 may all be of one operand, so that nothing averages out of them: four times those are allowed for,
 as of single elements.
 
+Of an output of millions of elements so many are looked at, at some places of its longest axis.
+
 Source: the weights are those of least squares; N. J. Higham and T. Mary, A new approach to
 probabilistic rounding error analysis, 2019 (root growth).
 """
@@ -30,6 +32,8 @@ from numpy.typing import NDArray
 # Groups of those that are farthest off of which it is looked how many different numbers they hold,
 # and elements of a group.
 _MOST_GROUPS, _MOST_ELEMENTS = 256, 1 << 16
+# Elements of an output that are looked at.
+_MOST = 1 << 21
 # Digits by which mantissas are told apart.
 _DIGITS = 9
 
@@ -57,42 +61,50 @@ class CommonError:
         """The largest of any row or index of an axis, and that of all elements, as shares of what
         is allowed; exact only where they are more than that.
         """
+        tables = [self._table(quantity) for quantity in self._quantities()]
         groups = [
-            self._largest(self._sums(total), members, self.roundoff)
-            for total, members in self._groups()
+            self._largest([table[group] for table in tables], members, self.roundoff)
+            for group, members in enumerate(self._members(), 1)
         ]
-        of_all = self._largest(self._sums(lambda x: x.sum().reshape(1)), lambda _: ..., 0.0)
+        of_all = self._largest([table[0] for table in tables], lambda _: ..., 0.0)
         return max(groups, default=0.0), of_all
 
-    def _sums(self, total: Callable[[Any], Any]) -> list[Any]:
-        """What is off, squares and fourth powers of weights, and common errors, by group; one after
-        the other, as each may be of millions of elements.
+    def _quantities(self) -> Iterator[Any]:
+        """What is off, squares and fourth powers of weights, and common errors; one after the
+        other, as each may be of millions of elements.
         """
         w = self.weights
-        sums = [total(w * self.off), total(w**2), total(w**4)]
-        return [*sums, total(self.library.abs(w) * self.spread)]
+        yield w * self.off
+        yield w**2
+        yield w**4
+        yield self.library.abs(w) * self.spread
 
-    def _groups(self) -> Iterator[tuple[Callable[[Any], Any], Callable[[int], Any]]]:
-        """For each way to part the elements what sums them by group, and where those of a group
-        are.
+    def _table(self, quantity: Any) -> list[Any]:
+        """Its sum over all elements, and by group for each way to part them: rows, and indices of
+        each axis; of a matrix the rows are those along its first one.
         """
-        number = self.number
-        if number is not None:
+        if self.number is not None:
             count = self.library.bincount
-            yield lambda x: count(number, weights=x), lambda group: number == group
-            return
-        rank = self.weights.ndim
+            return [quantity.sum().reshape(1), count(self.number, weights=quantity)]
+        rank = quantity.ndim
         if not rank:
+            return [quantity.reshape(1)]
+        rows = quantity.sum(axis=-1)
+        found = [rows.sum().reshape(1), rows.reshape(-1)]
+        found += [_summed_but(axis, rows) for axis in range(rank - 1) if rank > 2]
+        return [*found, quantity.reshape(-1, quantity.shape[-1]).sum(axis=0)] if rank > 1 else found
+
+    def _members(self) -> Iterator[Callable[[int], Any]]:
+        """Where the elements of a group are, for each way to part them."""
+        if self.number is not None:
+            yield lambda group: self.number == group
             return
-        shape = self.weights.shape
-
-        def row(group: int) -> Any:
-            return np.unravel_index(group, shape[:-1])
-
-        yield lambda x: x.sum(axis=-1).reshape(-1), row
-        # Those along the only other axis are the rows.
-        for axis in range(1 if rank == 2 else 0, rank if rank > 1 else 0):
-            yield partial(_summed_but, axis), partial(_along, axis)
+        rank, shape = self.weights.ndim, self.weights.shape
+        if rank:
+            yield lambda group: np.unravel_index(group, shape[:-1])
+        yield from (partial(_along, axis) for axis in range(rank - 1) if rank > 2)
+        if rank > 1:
+            yield partial(_along, rank - 1)
 
     def _largest(
         self, sums: Sequence[Any], members: Callable[[int], Any], rounding: float
@@ -140,3 +152,13 @@ def _summed_but(axis: int, values: Any) -> Any:
 def _along(axis: int, place: int) -> tuple[Any, ...]:
     """The index of what has this place on an axis."""
     return (*(slice(None) for _ in range(axis)), place)
+
+
+def some_of(shape: Sequence[int]) -> tuple[int, NDArray[np.int64]] | None:
+    """An axis and places on it where few enough elements are; None if all are."""
+    size = prod(shape)
+    if size <= _MOST or len(shape) < 2:
+        return None
+    axis = int(np.argmax(shape[:-1]))
+    count = max(1, shape[axis] * _MOST // size)
+    return axis, np.sort(np.random.default_rng(size).permutation(shape[axis])[:count])

@@ -13,6 +13,7 @@ from mirage_py.reasons import Code
 from mirage_py.ugraph.ir.dtypes import BF16, F8E4M3, F32
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.numerical_check import common_error
 from mirage_py.verify.numerical_check.float_case import OutputCase
 from mirage_py.verify.numerical_check.input_sets import drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import cases, judge, reference
@@ -159,3 +160,20 @@ def test_sums_that_all_elements_share_have_few_errors(off: float):
     exact = round_to(known["Y"], F32)
     other = round_to(known["Y"] * [1 + off, 1 - off], F32)
     assert case.judge(other, exact).passed == (off < 2.0**-20)
+
+
+@pytest.mark.parametrize("library", [np, torch])
+def test_of_large_outputs_some_places_of_the_longest_axis_are_looked_at(library, monkeypatch):
+    monkeypatch.setattr(common_error, "_MOST", SHAPE[0] * SHAPE[2] * 8)
+    axis, places = common_error.some_of(SHAPE)
+    assert (axis, len({*places})) == (1, 8)
+    assert common_error.some_of(SHAPE[:1]) is None
+    expected = library.asarray(drawn())
+    case = case_of(expected, library=library)
+    assert fault(case, library.asarray(round_to(drawn(), BF16))) is None
+    for part in ("all", "a head", "a column"):
+        wrong = expected * library.asarray(scaled(PARTS[part], 1.01))
+        assert fault(case, wrong) is Code.OFF_TOGETHER
+    for place in range(SHAPE[1]):
+        wrong = expected * library.asarray(scaled((slice(None), place), 1.01))
+        assert (fault(case, wrong) is Code.OFF_TOGETHER) == (place in places)
