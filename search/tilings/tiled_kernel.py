@@ -372,9 +372,12 @@ class TiledKernel:
         ptxas finds that of the text of CUDA kernels.
         """
         section = self.block.sections[self.block.section_of[position]]
-        is_behind = self.backend == "cuda" and bool(self.dots) and section.loop is None
-        return is_behind and (
-            position in self.body.in_place or position in self.body.reduced_at_once
+        is_behind = self.block.has_loops and section.loop is None
+        return (
+            self.backend == "cuda"
+            and is_behind
+            and bool(self.dots)
+            and (position in self.body.in_place or position in self.body.reduced_at_once)
         )
 
     def _is_fused(self, position: int) -> bool:
