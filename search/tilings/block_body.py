@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 
 from mirage_py.codegen.cuda.analysis.row_reductions import producer_nodes
@@ -112,52 +112,21 @@ class BlockBody:
         """Values behind the loops that take the registers of an accumulator: computed from it
         element by element, and nothing that is computed from them reads it again.
         """
+        nodes, readers, together = self._nodes, self.readers, self.by_element
         found: dict[int, int] = {}
-        for number, node in enumerate(self._nodes):
+        for number, node in enumerate(nodes):
             is_behind = self._block.sections[self._block.section_of[number]].loop is None
-            if not is_behind or self.kinds[number] != ELEMENTWISE or number in self.by_element:
+            if not is_behind or self.kinds[number] != ELEMENTWISE or number in together:
                 continue
-            below = self._by_elements(number)
-            above = {*self._above(number)}
+            below = _reached(node.args, lambda n: nodes[n].args if n in together else ())
+            above = _reached(readers[number], lambda n: readers[n])
             for state in sorted(below):
-                is_sum = self._nodes[state].op.startswith("accum")
-                if (
-                    is_sum
-                    and {*self._nodes[state].dims} == {*node.dims}
-                    and not (above & {*self._readers_by_elements(state)})
-                ):
+                if not nodes[state].op.startswith("accum") or {*nodes[state].dims} != {*node.dims}:
+                    continue
+                read_by = _reached(readers[state], lambda n: readers[n] if n in together else ())
+                if not above & read_by:
                     found.setdefault(state, number)
         return frozenset(found.values())
-
-    def _by_elements(self, number: int) -> set[int]:
-        """What a node is computed from, past what is computed together with it."""
-        found, todo = set[int](), list(self._nodes[number].args)
-        while todo:
-            other = todo.pop()
-            if other not in found:
-                found.add(other)
-                todo += self._nodes[other].args if other in self.by_element else ()
-        return found
-
-    def _readers_by_elements(self, number: int) -> set[int]:
-        """What reads a node, itself or past what is computed together with the reader."""
-        found, todo = set[int](), list(self.readers[number])
-        while todo:
-            other = todo.pop()
-            if other not in found:
-                found.add(other)
-                todo += self.readers[other] if other in self.by_element else ()
-        return found
-
-    def _above(self, number: int) -> set[int]:
-        """All that is computed from a node."""
-        found, todo = set[int](), list(self.readers[number])
-        while todo:
-            other = todo.pop()
-            if other not in found:
-                found.add(other)
-                todo += self.readers[other]
-        return found
 
     @cached_property
     def promoted(self) -> frozenset[int]:
@@ -268,20 +237,13 @@ class BlockBody:
         """What each load or store moves along, and the stride of it, the smallest first; digits of
         a position that are axes of one run are that position.
         """
-        return {
-            n: tuple(
-                sorted(
-                    (
-                        (expr, stride)
-                        for _, expr, stride in strided(
-                            node.access.index, self._scope.tensors[node.access.tensor]
-                        )
-                    ),
-                    key=lambda moved: moved[1],
-                )
-            )
-            for n, node in self._named()
-        }
+        tensors = self._scope.tensors
+        found = {}
+        for number, node in self._named():
+            moved = strided(node.access.index, tensors[node.access.tensor])
+            along = [(expr, stride) for _, expr, stride in moved]
+            found[number] = tuple(sorted(along, key=lambda pair: pair[1]))
+        return found
 
     def _named(self) -> list[tuple[int, Node]]:
         return [(n, node) for n, node in enumerate(self._nodes) if node.op in ACCESSES]
@@ -293,3 +255,14 @@ class BlockBody:
             if stride == 1 and extent > 1:
                 return () if expr.tensors() else expr.dims()
         return ()
+
+
+def _reached(first: Iterable[int], beyond: Callable[[int], Iterable[int]]) -> set[int]:
+    """The first nodes, and what lies beyond each that is reached."""
+    found, todo = set[int](), list(first)
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += beyond(number)
+    return found

@@ -221,7 +221,6 @@ class OutputCase:
         size, limit = xp.abs(self.expected), tensor.dtype.max_finite
         spread = xp.zeros_like(size) if errors is None else SPREAD * errors
         with np.errstate(invalid="ignore"):
-            self._spread = spread
             self.allowed = tolerance * size + spread + self._step
             unknown = xp.isnan(self.expected)
             if tensor.dtype.is_float:  # NaN is any integer
@@ -232,8 +231,7 @@ class OutputCase:
             means = self._row_means(xp.where(self.compared, size, 0.0))
             rounding = self.allowed - self._step
             self.telling = self.compared & (rounding <= xp.maximum(size, means))
-        limits = xp.where(self.compared & (self.allowed < inf), self.allowed, 0.0)
-        self.farthest = _EAGER_FACTOR * float(limits.max()) if prod(limits.shape) else 0.0
+        self.farthest = self._twice_the_largest() if is_measured else inf
         self._floor = _EAGER_FLOOR_ROUNDOFFS * tensor.dtype.unit_roundoff
         self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
         self.known, self.size = int(known.sum()), prod(self.shape)
@@ -241,6 +239,18 @@ class OutputCase:
         self.normed = self.telling if self.says_much else self.compared
         self.scale = self._norm(self.expected)
         self.bound = self._relative(self.allowed)
+
+    def _twice_the_largest(self) -> float:
+        limits = self._library.where(self.compared & (self.allowed < inf), self.allowed, 0.0)
+        return _EAGER_FACTOR * float(limits.max()) if prod(limits.shape) else 0.0
+
+    def _spread(self, expected: Any, allowed: Any) -> Any:
+        """What is allowed beyond the tolerance and the smallest step: it is not kept, as another
+        array of the size of the output.
+        """
+        with np.errstate(invalid="ignore"):
+            beyond = allowed - self._tolerance * self._library.abs(expected) - self._step
+            return self._library.clip(beyond, 0.0, None)
 
     @property
     def says_much(self) -> bool:
@@ -364,18 +374,19 @@ class OutputCase:
         if not self.tensor.dtype.is_float:
             return 0.0, 0.0
         xp = self._library
-        compared_with = self.expected, self.compared, self.allowed, self._spread
+        compared_with = self.expected, self.compared, self.allowed
         if self._flat is None and (some := some_of(self.shape)) is not None:
             axis, places = some
             at = (*(slice(None) for _ in range(axis)), xp.asarray(places))
             output, compared_with = output[at], tuple(x[at] for x in compared_with)
-        values, (expected, compared, allowed, spread) = self._values(output), compared_with
+        values, (expected, compared, allowed) = self._values(output), compared_with
         held = compared & xp.isfinite(values)
         with np.errstate(invalid="ignore"):
             distance = xp.abs(values - expected) - self._step
             off = xp.sign(values - expected) * xp.clip(distance, 0.0, None)
             weights, off, spread = (
-                xp.where(held, x / allowed, 0.0) for x in (expected, off, spread)
+                xp.where(held, x / allowed, 0.0)
+                for x in (expected, off, self._spread(expected, allowed))
             )
         number = None if self._flat is None else self._row_of_places()[0]
         roundoff = self.tensor.dtype.unit_roundoff
@@ -439,7 +450,8 @@ class OutputCase:
         count = self.stands_for * (self.said if self.says_much else self.checked)
         chance = self.bound / SPREAD / sqrt(count) if count and self.bound < inf else 0.0
         if self._draws < inf:  # as few errors as sums that many elements share
-            shared = self._relative(self._spread + self._step) / SPREAD / sqrt(self._draws)
+            spread = self._spread(self.expected, self.allowed)
+            shared = self._relative(spread + self._step) / SPREAD / sqrt(self._draws)
             chance = max(chance, shared) if shared < inf else chance
         if error <= max(_EAGER_FACTOR * eager, self._floor) + chance:
             return None
