@@ -19,7 +19,6 @@ from mirage_py.pipeline.joined.operands import (
     LEAST_RESULTS,
     Operand,
     depth,
-    free_name,
     image_of,
     packed,
     steps,
@@ -34,6 +33,7 @@ from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.dtypes import F32, Fp32Precision
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.renaming import free_name
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.ugraph.rewrite.rebuild import rebuild
@@ -50,7 +50,7 @@ def joined_convolutions(found: Partition) -> Partition | None:
     """
     parts = list(found.parts)
     names = dict.fromkeys(t for part in parts for t in part.tensors)
-    taken = dict.fromkeys((*names, *(d for part in parts for d in part.dim_names)))
+    taken = {*names, *(d for part in parts for d in part.dim_names)}
     joined: list[str] = []
     calls = [(part, call) for part in parts if (call := library_convolution(part)) is not None]
     for part, call in sorted(calls, key=lambda pair: -_flops(*pair)):
@@ -84,7 +84,7 @@ class _Behind:
 
 
 def _joined(
-    part: Program, call: LibraryCall, parts: Sequence[Program], taken: dict[str, None]
+    part: Program, call: LibraryCall, parts: Sequence[Program], taken: set[str]
 ) -> list[Program] | None:
     """The parts after joining one convolution; None if it cannot be joined."""
     spec = call.convolution
@@ -123,7 +123,7 @@ def _behind(
     call: LibraryCall,
     parts: Sequence[Program],
     product: _Product,
-    taken: dict[str, None],
+    taken: set[str],
 ) -> _Behind | None:
     """The part that computes the matmul: the reader of its result, or one of its own."""
     readers = [p for p in parts if call.result in [t.name for t in p.inputs]]
@@ -149,7 +149,7 @@ def _behind(
 
 
 def _with_all_phases(
-    result: Tensor, spec: Convolution, along: Sequence[Axis], taken: dict[str, None]
+    result: Tensor, spec: Convolution, along: Sequence[Axis], taken: set[str]
 ) -> Tensor | None:
     """A larger result in which each place has all its phases; None if it has them already."""
     sizes = [
@@ -209,7 +209,7 @@ class _Product:
     image: Operand
     weight: Operand
 
-    def inside(self, reader: Reader, taken: dict[str, None]) -> Program:
+    def inside(self, reader: Reader, taken: set[str]) -> Program:
         """The reader, computing the matmul instead of loading its result."""
         loaded = reader.program.nodes[reader.place].access.index
         at = {a: e for a, e in zip(self.spec.axes[2], loaded, strict=True) if a}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from math import prod
 
 from mirage_py.pipeline.joined.geometry import Axis
@@ -15,6 +14,7 @@ from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.predicates import TRUE, conjunction
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.ir.renaming import free_name
 
 # Fewer results do not fill a tensor-core tile.
 LEAST_RESULTS = 16
@@ -30,13 +30,6 @@ class Operand:
     axes: tuple[str, ...]
 
 
-def free_name(name: str, taken: dict[str, None]) -> str:
-    """A name that is not taken yet, with a number appended if needed; it is marked as taken."""
-    found = next(n for k in count() if (n := f"{name}{k or ''}") not in taken)
-    taken[found] = None
-    return found
-
-
 def whole_pieces(channels: int, element_bytes: int) -> int:
     """The number of channels, rounded up so that a place is read in whole pieces of memory."""
     piece = _PIECE_BYTES // element_bytes
@@ -50,7 +43,7 @@ def image_of(
     along: Sequence[Axis],
     channels: int,
     parts: Sequence[Program],
-    taken: dict[str, None],
+    taken: set[str],
 ) -> tuple[Operand, list[Program]]:
     """The image with channels last, ``channels`` of them, and zeros around it; and the parts that
     copy it into this layout, none if it has it already.
@@ -113,7 +106,7 @@ def packed(
     taps: Operand,
     along: Sequence[Axis],
     channels: int,
-    taken: dict[str, None],
+    taken: set[str],
 ) -> tuple[Operand, Program]:
     """The weight as a matrix in the order of the loop, for each phase of the results, and the part
     that makes it.

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.pipeline.joined.geometry import Axis
-from mirage_py.pipeline.joined.operands import free_name
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.ir.renaming import free_name
 from mirage_py.ugraph.rewrite.dims import fresh_dim, with_dims
 from mirage_py.ugraph.rewrite.merged_dims import with_merged_rows, with_merged_run
 
@@ -47,7 +47,7 @@ def prepared_reader(
     return None if place is None else Reader(reader, place, phases)
 
 
-def storing(result: Tensor, taken: dict[str, None]) -> tuple[Program, str]:
+def storing(result: Tensor, taken: set[str]) -> tuple[Program, str]:
     """A part that only stores a result, and the name of the tensor that it reads."""
     given = free_name(f"{result.name}_given", taken)
     builder = ProgramBuilder(f"{result.name}_stored")

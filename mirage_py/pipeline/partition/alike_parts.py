@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 from mirage_py.codegen.text.names import EmittedNames, renamed_plan
@@ -16,6 +15,7 @@ from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Program
+from mirage_py.ugraph.ir.renaming import free_name
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
@@ -87,12 +87,12 @@ def _renamed(picked: Picked, old: Program, new: Program) -> Picked:
     dims = dict(zip(before.dims, after.dims, strict=True))
     taken = {*new.tensors, *new.dim_names}
     for t in ugraph.intermediates:
-        tensors[t.name] = _free(t.name, taken)
+        tensors[t.name] = free_name(t.name, taken)
     halves = {outer_dim(d): d for d in old.dim_names}
     for d in ugraph.program.dim_names:
         if d not in dims:
             inner = dims.get(halves.get(d, ""))
-            dims[d] = _free(outer_dim(inner) if inner else d, taken)
+            dims[d] = free_name(outer_dim(inner) if inner else d, taken)
     kernels = {k.name: _of_part(k.name, old.name, new.name) for k in ugraph.kernels}
     plan = renamed_plan(picked.plan, EmittedNames(tensors, dims, kernels))
     called = tuple(
@@ -121,9 +121,3 @@ def _about(evidence: Evidence, kernels: Mapping[str, str]) -> Evidence:
 
 def _of_part(kernel: str, old: str, new: str) -> str:
     return new + kernel.removeprefix(old) if kernel.startswith(old) else kernel
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free = next(n for n in (name, *(f"{name}_{k}" for k in count(1))) if n not in taken)
-    taken.add(free)
-    return free

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 from mirage_py.errors import InputError
 from mirage_py.pipeline.partition.partition import Partition
@@ -23,6 +22,7 @@ from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Tensor
+from mirage_py.ugraph.ir.renaming import free_name
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
@@ -35,25 +35,25 @@ def compose(partition: Partition, plans: Sequence[Plan]) -> Plan:
     """
     program = partition.program
     _check(partition, plans)
-    names = _Names([*program.dim_names, *program.tensors, *(t.name for t in partition.cuts)])
+    taken = {*program.dim_names, *program.tensors, *(t.name for t in partition.cuts)}
     dims = list(program.dims)
     kernels: list[tuple[Kernel, _Renaming]] = []
     own: list[Tensor] = []
     for plan in plans:
         ugraph = plan.ugraph
         renaming = _Renaming(
-            _placed_dims(dims, ugraph.program.dims, names),
-            {t.name: names.fresh(t.name) for t in ugraph.intermediates},
+            _placed_dims(dims, ugraph.program.dims, taken),
+            {t.name: free_name(t.name, taken) for t in ugraph.intermediates},
         )
         own += [replace(t, name=renaming.tensors[t.name]) for t in ugraph.intermediates]
         kernels += [(k, renaming) for k in ugraph.kernels]
     whole = replace(program, dims=tuple(dims))
     order = whole.dim_names
-    called = _Names([])
+    called: set[str] = set()
     between = [t for t in partition.cuts if t.name not in program.tensors]
     ugraph = UGraph(
         whole,
-        tuple(_called(r.kernel(k, order), called.fresh(k.name)) for k, r in kernels),
+        tuple(_called(r.kernel(k, order), free_name(k.name, called)) for k, r in kernels),
         (*between, *own),
     )
     validate_ugraph(ugraph)
@@ -88,24 +88,7 @@ def _called(kernel: Kernel, name: str) -> Kernel:
     return replace(kernel, body=replace(body, name=name)) if body else kernel
 
 
-class _Names:
-    """Names that are in use."""
-
-    def __init__(self, taken: Sequence[str]) -> None:
-        self._taken = dict.fromkeys(taken)
-
-    def fresh(self, name: str) -> str:
-        """The name, or one made from it that nothing has; from now on it is in use."""
-        free = name
-        for number in count(1):
-            if free not in self._taken:
-                break
-            free = f"{name}_{number}"
-        self._taken[free] = None
-        return free
-
-
-def _placed_dims(dims: list[Dim], mine: Sequence[Dim], names: _Names) -> dict[str, str]:
+def _placed_dims(dims: list[Dim], mine: Sequence[Dim], taken: set[str]) -> dict[str, str]:
     """New names for a part's dimensions. Those that the whole program lacks, or has in another
     size, are added to ``dims`` after their neighbours.
     """
@@ -116,7 +99,7 @@ def _placed_dims(dims: list[Dim], mine: Sequence[Dim], names: _Names) -> dict[st
     for d in sorted(mine, key=lambda d: d.name in halves):
         if d.name not in new:
             inner = new.get(halves.get(d.name, ""))
-            new[d.name] = names.fresh(outer_dim(inner) if inner else d.name)
+            new[d.name] = free_name(outer_dim(inner) if inner else d.name, taken)
     place = 0
     for d in mine:
         if new[d.name] in sizes:

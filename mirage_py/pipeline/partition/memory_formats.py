@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import count
 from math import prod
 
 from mirage_py.pipeline.partition.partition import Partition
@@ -20,6 +19,7 @@ from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.ir.renaming import free_name
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 
@@ -44,11 +44,11 @@ def channels_last(found: Partition) -> Partition:
     given = {t.name: t for t in found.program.inputs}
     results = {o.tensor.name: o.tensor for o in found.program.outputs}
     known = {t.name: t for part in found.parts for t in part.tensors.values()}
-    taken = dict.fromkeys((*known, *found.program.dim_names))
+    taken = {*known, *found.program.dim_names}
     lying = {}
     for name, order in orders.items():
         is_copied = name in given or name in results
-        fresh = _free(f"{name}_last", taken) if is_copied else name
+        fresh = free_name(f"{name}_last", taken) if is_copied else name
         lying[name] = _ordered(known[name], order, fresh)
     copied = [name for name in orders if name in given]
     parts = [_copy(given[name], lying[name], orders[name], last=True) for name in copied]
@@ -106,12 +106,6 @@ def _gains(part: Program, call: LibraryCall) -> bool:
 
 def _ordered(tensor: Tensor, order: Order, name: str) -> Tensor:
     return Tensor(name, tuple(tensor.shape[n] for n in order), tensor.dtype)
-
-
-def _free(name: str, taken: dict[str, None]) -> str:
-    found = next(n for k in count() if (n := f"{name}{k or ''}") not in taken)
-    taken[found] = None
-    return found
 
 
 def _copy(tensor: Tensor, lying: Tensor, order: Order, *, last: bool) -> Program:

@@ -1,9 +1,10 @@
-"""Renaming of dimensions: splitting and refreshing them leaves gaps in their names."""
+"""New names: of dimensions, whose splitting and refreshing leaves gaps in theirs, and free ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
@@ -16,17 +17,20 @@ def tidy_dims(program: Program) -> Program:
 
     A dimension keeps its stem and its place; no dimension is called as a tensor is.
     """
-    taken = dict.fromkeys(program.tensors)
-    names: dict[str, str] = {}
-    for d in program.dim_names:
-        stem = d.rstrip("0123456789_") or "i"
-        name, number = stem, 0
-        while name in taken:
-            number += 1
-            name = f"{stem}_{number}"
-        taken[name] = None
-        names[d] = name
+    taken = {*program.tensors}
+    names = {d: free_name(d.rstrip("0123456789_") or "i", taken) for d in program.dim_names}
     return rename_dims(program, names)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number behind it where it is taken; from now on it is."""
+    free = name
+    for number in count(1):
+        if free not in taken:
+            break
+        free = f"{name}_{number}"
+    taken.add(free)
+    return free
 
 
 def rename_dims(program: Program, names: Mapping[str, str]) -> Program:
@@ -45,16 +49,17 @@ def rename_dims(program: Program, names: Mapping[str, str]) -> Program:
 
 def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
     """The same node with dimension d called ``names[d]``."""
-    exprs = {old: ix.dim(new) for old, new in names.items()}
     dims = tuple(names.get(d, d) for d in node.dims)
-    return Node(node.op, node.args, _renamed_attr(node, names, exprs), dims)
+    return Node(node.op, node.args, _renamed_attr(node, names), dims)
 
 
-def _renamed_attr(node: Node, names: Mapping[str, str], exprs: Mapping[str, IndexExpr]) -> Attr:
+def _renamed_attr(node: Node, names: Mapping[str, str]) -> Attr:
     attr = node.attr
-    if isinstance(attr, Access):
-        return Access(attr.tensor, tuple(e.substitute(exprs) for e in attr.index))
-    if isinstance(attr, (IndexExpr, Predicate)):
+    if isinstance(attr, (Access, IndexExpr, Predicate)):
+        # A program has hundreds of dimensions, an index one or two.
+        exprs = {d: ix.dim(names[d]) for d in attr.dims() if d in names}
+        if isinstance(attr, Access):
+            return Access(attr.tensor, tuple(e.substitute(exprs) for e in attr.index))
         return attr.substitute(exprs)
     if node.op == "size":
         return names.get(str(attr), str(attr))

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from mirage_py.ugraph.ir.renaming import free_name
+
 _BY_RANK = {0: "", 1: "d", 2: "md", 3: "bsd", 4: "bhsd"}
 _ATTENTION = ("bhsd", "bhtd", "bhte")
 _PRODUCTS = ("aten.matmul.default", "aten.mm.default", "aten.bmm.default")
@@ -66,10 +68,5 @@ def identifier(text: str, fallback: str) -> str:
 
 def distinct(names: Sequence[str]) -> list[str]:
     """The same names, with a number where one was there before."""
-    out: list[str] = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate in out:
-            candidate, number = f"{name}_{number}", number + 1
-        out.append(candidate)
-    return out
+    taken: set[str] = set()
+    return [free_name(name, taken) for name in names]
