@@ -23,7 +23,7 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
-from mirage_py.verify.field_test.field_test import _small, field_test
+from mirage_py.verify.field_test.field_test import _SmallSizes, field_test
 
 GATED_MLP = """
 ugraph gated_mlp
@@ -197,7 +197,7 @@ def chosen(graph: UGraph, limit: int = PER_GRAPH) -> list[tuple[str, UGraph]]:
 def differs_in_floats(program: Program, wrong: UGraph) -> bool:
     """Whether the mutant is ill-formed or computes something else, in float64."""
     try:
-        small_program, small = _small(program, wrong, seed=11)
+        small_program, small = _SmallSizes(program, wrong).drawn(11)
         validate_ugraph(small)
     except (InputError, ValidationError):
         return True

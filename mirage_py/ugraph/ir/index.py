@@ -73,12 +73,15 @@ class IndexExpr:
 
     def tensors(self) -> tuple[str, ...]:
         """Names of the tensors whose elements it depends on."""
-        return tuple(dict.fromkeys(e.name for e in self.elements()))
+        found = self.elements()
+        return tuple(dict.fromkeys(e.name for e in found)) if found else ()
 
     def elements(self) -> tuple[IndexExpr, ...]:
         """The elements of tensors that it depends on."""
-        own = (self,) if self.op == "data" else ()
-        return tuple(dict.fromkeys((*own, *(e for a in self.args for e in a.elements()))))
+        found = (self,) if self.op == "data" else ()
+        for part in self.args:
+            found += part.elements()
+        return tuple(dict.fromkeys(found)) if found else ()
 
     def evaluate(self, env: Mapping[str, Value]) -> Value:
         """Its value with each dimension taken from ``env`` (ints or broadcastable int arrays), and

@@ -65,7 +65,7 @@ def _evaluations(
     for position in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[position]
         for task in tasks[position]:
-            yield node, {d: points[d] if d in task else size for d, size in program.sizes.items()}
+            yield node, {**program.sizes, **{d: points[d] for d in task}} if task else program.sizes
             for a in node.args:
                 along = task
                 if node.op == "read":

@@ -22,7 +22,7 @@ from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access
-from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.program import Dim, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.verify.evaluate.difference import Mismatch, first_difference
 from mirage_py.verify.evaluate.trial import defined, keyed_operators, random_inputs, redrawn
@@ -35,7 +35,6 @@ from mirage_py.verify.shifts.shift_free import remove_free_shifts, without_infin
 from mirage_py.verify.shifts.shift_laws import evaluate_shifted
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix
 from mirage_py.verify.sizes.conditions import Conditions
-from mirage_py.verify.sizes.places import Place
 from mirage_py.verify.sizes.shrink import (
     fixed_dims,
     predicates_of,
@@ -137,9 +136,10 @@ def field_test(
         return differs(fault)
     used: list[Mapping[str, int]] = []
     structured = 0
+    sizes = _SmallSizes(evaluable, ugraph)
     for trial in range(trials):
         field = FIELDS[trial % len(FIELDS)]
-        small = _small(evaluable, ugraph, seed + trial // len(FIELDS))
+        small = sizes.drawn(seed + trial // len(FIELDS))
         used.append(dict(small[0].sizes))
         # At the real sizes first: small tensors are as large as what is read of them.
         mismatch_here = None if trial else broken_rule(given)
@@ -148,7 +148,7 @@ def field_test(
             if MIN_DRAWS * peak_elements(small[0]) > _MANY_NUMBERS:
                 # Which dimension is which the trials have shown, and what is a number: here sizes
                 # may repeat, and be any numbers.
-                small = _small(evaluable, ugraph, seed, in_pairs=True)
+                small = sizes.at(sizes.weighed(seed, in_pairs=True)[1])
                 used.append(dict(small[0].sizes))
             real = real_test(*small, seed=seed)
             mismatch_here, structured = real.mismatch, real.compared
@@ -206,9 +206,10 @@ def _smallest(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
     Draws are the same for every seed, and tiles for every order of the axes: the bound is one of
     program and µGraph, not of how they are run.
     """
-    draws = (_small_program(program, ugraph, n) for n in range(_DRAWS_FOR_BOUND))
-    small = min(draws, key=lambda draw: program_work(draw[0]))
-    return _with_small_ugraph(ugraph, *small, fine_axes=0)
+    sizes = _SmallSizes(program, ugraph)
+    draws = [sizes.weighed(n) for n in range(_DRAWS_FOR_BOUND)]
+    _, least = min(draws, key=lambda draw: draw[0])
+    return sizes.at(least, fine_axes=0)
 
 
 def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedError:
@@ -223,46 +224,54 @@ def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedErr
     return UnsupportedError(what, where=program.name, why=why, repair=repair)
 
 
-def _small(
-    program: Program, ugraph: UGraph, seed: int, *, in_pairs: bool = False
-) -> tuple[Program, UGraph]:
-    """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
-    small = _small_program(program, ugraph, seed, in_pairs=in_pairs)
-    return _with_small_ugraph(ugraph, *small, fine_axes=FINE_AXES)
+def _work(program: Program, extents: Mapping[str, int]) -> float:
+    """Of the program at other sizes: it does not depend on what indices become."""
+    return program_work(replace(program, dims=tuple(Dim(d, n) for d, n in extents.items())))
 
 
-def _small_program(
-    program: Program, ugraph: UGraph, seed: int, *, in_pairs: bool = False
-) -> tuple[Program, Mapping[str, int], Conditions, Mapping[Place, int]]:
-    """The program at sizes that fit both, these, and what conditions and places are there."""
-    own = fixed_dims(ugraph.program, ugraph.kernels, but_digits=True)
-    fixed = dict.fromkeys((*fixed_dims(program, but_digits=True), *own))
-    tied = tied_dims(ugraph.program, ugraph.kernels)
-    avoid = () if in_pairs else _constants(ugraph)
-    extents = small_extents(program, seed, tuple(fixed), avoid=avoid, tied=tied, in_pairs=in_pairs)
-    masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
-    conditions = Conditions(masks, program.sizes, extents)
-    places = small_places(program, ugraph.kernels, extents, others=(ugraph.program,))
-    small = shrink(program, extents, conditions=conditions, places=places)
-    work = program_work(small)
-    if work > MAX_TRIAL_WORK:
-        raise _too_much(small, work, divided=bool(fixed or tied.fixed))
-    return small, extents, conditions, places
+class _SmallSizes:
+    """The small sizes of a program and a µGraph, the same for both. A dimension that either of the
+    two divides keeps its size.
+    """
 
+    def __init__(self, program: Program, ugraph: UGraph) -> None:
+        self._program = program
+        self._ugraph = ugraph
+        own = fixed_dims(ugraph.program, ugraph.kernels, but_digits=True)
+        self._fixed = tuple(dict.fromkeys((*fixed_dims(program, but_digits=True), *own)))
+        self._tied = tied_dims(ugraph.program, ugraph.kernels)
+        self._avoid = _constants(ugraph)
+        self._masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
+        self._drawn: dict[int, tuple[Program, UGraph]] = {}
 
-def _with_small_ugraph(
-    ugraph: UGraph,
-    program: Program,
-    extents: Mapping[str, int],
-    conditions: Conditions,
-    places: Mapping[Place, int],
-    *,
-    fine_axes: int,
-) -> tuple[Program, UGraph]:
-    """The small program, and the µGraph at its sizes."""
-    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions, places=places)
-    program, ugraph = _with_common_inputs(program, ugraph)
-    return program, instantiate_small(ugraph, fine_axes=fine_axes)
+    def drawn(self, seed: int) -> tuple[Program, UGraph]:
+        """Both at the sizes that a seed draws."""
+        if seed not in self._drawn:
+            self._drawn[seed] = self.at(self.weighed(seed)[1])
+        return self._drawn[seed]
+
+    def weighed(self, seed: int, *, in_pairs: bool = False) -> tuple[float, Mapping[str, int]]:
+        """The work at the sizes that a seed draws, and these."""
+        tied, avoid = self._tied, () if in_pairs else self._avoid
+        extents = small_extents(
+            self._program, seed, self._fixed, avoid=avoid, tied=tied, in_pairs=in_pairs
+        )
+        work = _work(self._program, extents)
+        if work > MAX_TRIAL_WORK:
+            raise _too_much(self._program, work, divided=bool(self._fixed or tied.fixed))
+        return work, extents
+
+    def at(
+        self, extents: Mapping[str, int], *, fine_axes: int = FINE_AXES
+    ) -> tuple[Program, UGraph]:
+        """Both at these sizes."""
+        program, ugraph = self._program, self._ugraph
+        conditions = Conditions(self._masks, program.sizes, extents)
+        places = small_places(program, ugraph.kernels, extents, others=(ugraph.program,))
+        small = shrink(program, extents, conditions=conditions, places=places)
+        ugraph = shrink_ugraph(ugraph, extents, conditions=conditions, places=places)
+        small, ugraph = _with_common_inputs(small, ugraph)
+        return small, instantiate_small(ugraph, fine_axes=fine_axes)
 
 
 def _constants(ugraph: UGraph) -> tuple[float, ...]:

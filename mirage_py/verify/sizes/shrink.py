@@ -7,8 +7,9 @@ values of each digit, or a result is laid out by it in a way that is not a plain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.ugraph.interpret.library import library_shape
@@ -65,6 +66,17 @@ def fixed_dims(
     """Dimensions that cannot change their size, in the program's order; ``but_digits`` without
     those that can have the one of ``digit_sizes``.
     """
+    if kernels:
+        return _fixed_dims(program, tuple(kernels), but_digits)
+    return _fixed_in_program(program, but_digits)
+
+
+@lru_cache(maxsize=64)
+def _fixed_in_program(program: Program, but_digits: bool) -> tuple[str, ...]:
+    return _fixed_dims(program, (), but_digits)
+
+
+def _fixed_dims(program: Program, kernels: Sequence[Kernel], but_digits: bool) -> tuple[str, ...]:
     written = {o.tensor.name for o in program.outputs}
     blocks = [k for k in kernels if isinstance(k, BlockGraph)]
     written |= {n.access.tensor for b in blocks for _, n in b.stores()}
@@ -105,9 +117,11 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     beyond a size that cannot change.
     """
     new = {d: extents.get(d, size) for d, size in program.sizes.items()}
+    reads = [n for n in reversed(program.nodes) if n.op == "read"]
+    if not reads:
+        return new
     tables = _small_tables(program, ())
     digits = _changed_digits(program, new)
-    reads = [n for n in reversed(program.nodes) if n.op == "read"]
     nodes = program.nodes
     axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
     # What is read may itself be read from a larger value: what was read last is settled first.

@@ -133,8 +133,9 @@ def _distinct(
         if len(drawn) == number:
             break
         factors = (1, *others, *drawn)
-        if e not in taken and not any(e * a * b in avoid for a in factors for b in factors):
-            drawn.append(e)
+        if e in taken or (avoid and any(e * a * b in avoid for a in factors for b in factors)):
+            continue
+        drawn.append(e)
     return drawn
 
 

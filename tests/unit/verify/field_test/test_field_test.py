@@ -155,7 +155,8 @@ def test_structured_inputs_of_many_dimensions_are_no_larger_than_those_of_few():
     images = torch.empty(4, 8, 20, 20, 20)
     traced = mirage_py.trace(lambda x: torch.nn.functional.max_pool3d(x, 3, 2, 1, 3), images)
     program = with_flat_axes(traced, UGraph(traced, ()))[0]
-    small = field_test_module._small_program(program, UGraph(program, ()), 0)[0]
+    sizes = field_test_module._SmallSizes(program, UGraph(program, ()))
+    small, _ = sizes.drawn(0)
     assert MIN_DRAWS * peak_elements(small) > field_test_module._MANY_NUMBERS
-    few = field_test_module._small_program(program, UGraph(program, ()), 0, in_pairs=True)[0]
+    few, _ = sizes.at(sizes.weighed(0, in_pairs=True)[1])
     assert MIN_DRAWS * peak_elements(few) <= field_test_module._MANY_NUMBERS
