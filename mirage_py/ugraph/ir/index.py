@@ -78,7 +78,7 @@ class IndexExpr:
 
     def elements(self) -> tuple[IndexExpr, ...]:
         """The elements of tensors that it depends on."""
-        found = (self,) if self.op == "data" else ()
+        found: tuple[IndexExpr, ...] = (self,) if self.op == "data" else ()
         for part in self.args:
             found += part.elements()
         return tuple(dict.fromkeys(found)) if found else ()

@@ -11,7 +11,7 @@ import pytest
 from code_launches import NAMES, checked, launch_for, text_of
 from cuda_plans import cuda_plan, kernel_of
 
-from benchmarks.checks.planted_code import KINDS, Planted, planted
+from benchmarks.checks.planted_code import KINDS, OF_NVCC, Planted, planted
 from mirage_py.errors import CompileError
 from mirage_py.runtime.code_check.check import check_kernel
 from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
@@ -45,8 +45,8 @@ def _first(kind: str) -> tuple[str, Planted]:
     """The first fault of the kind, in the kernel with the fewest lines that it fits."""
     for name in sorted(NAMES, key=lambda n: len(text_of(n))):
         excepted = _NO_FAULT.get((name, kind), ())
-        for fault in planted(text_of(name)):
-            if fault.kind == kind and fault.line not in excepted:
+        for fault in planted(text_of(name), {kind: OF_NVCC[kind]}):
+            if fault.line not in excepted:
                 return name, fault
     pytest.fail(f"'{kind}' fits none of {NAMES}")
 
@@ -61,8 +61,8 @@ def test_a_planted_fault_is_found(kind: str) -> None:
 def test_what_makes_no_other_kernel_stays_clean():
     for (name, kind), lines in _NO_FAULT.items():
         if name == "ntrans_in_clusters":
-            for fault in planted(text_of(name)):
-                if fault.kind == kind and fault.line in lines:
+            for fault in planted(text_of(name), {kind: OF_NVCC[kind]}):
+                if fault.line in lines:
                     assert checked(fault.text, launch_for(name)).clean
 
 

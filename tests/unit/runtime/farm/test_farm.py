@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Nanny, Scheduler, SpecCluster
 from plans import two_kernel_plan
@@ -49,7 +50,10 @@ def scheduler() -> Iterator[str]:
     workers = worker_options(("0", "1"), ("h200", "b200"), cores=4)
     spec = {name: {"cls": Nanny, "options": options} for name, options in workers.items()}
     options = scheduler_options("127.0.0.1", 0)
-    with SpecCluster(spec, {"cls": Scheduler, "options": options}, silence_logs=50) as cluster:
+    # Dask is imported once, by the process that the workers are forks of.
+    forked = dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    made = SpecCluster(spec, {"cls": Scheduler, "options": options}, silence_logs=50)
+    with forked, made as cluster:
         yield cluster.scheduler_address
         client_of(cluster.scheduler_address).close()
         client_of.cache_clear()
