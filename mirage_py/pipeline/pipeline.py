@@ -199,7 +199,7 @@ def _compiling(program: Program, request: Request) -> Iterator[Request]:
 
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
     started = time.monotonic()
-    if measure and not request.rows and _is_too_short(request.budget, least_parts(program)):
+    if measure and not request.rows and _is_too_short(request, least_parts(program)):
         # To cut it takes minutes, too.
         _begin_to_compile(request.baselines)
         return compared_only(program, PartJob(target, measure, request))
@@ -261,9 +261,10 @@ def _begin_to_compile(against: Baselines | None) -> None:
         against.begin()
 
 
-def _is_too_short(budget: float | None, parts: int) -> bool:
+def _is_too_short(request: Request, parts: int) -> bool:
     """Whether there are many parts, none of which would get far enough that anything is found."""
-    return budget is not None and parts > _FEW_PARTS and budget < LEAST_S * parts
+    budget = usual_s(request.effort, parts) if request.budget is None else request.budget
+    return parts > _FEW_PARTS and budget < LEAST_S * parts
 
 
 def _cut_after_all(ranking: Ranking) -> Partition | None:

@@ -34,6 +34,11 @@ class Flow:
         return values_of(self.program)
 
     @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The place of each tensor among those of the program."""
+        return {name: n for n, name in enumerate(self.program.tensors)}
+
+    @cached_property
     def first(self) -> Mapping[int, int]:
         """The first node of each value."""
         found: dict[int, int] = {}

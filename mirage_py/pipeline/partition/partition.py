@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -137,13 +138,13 @@ class _Cuts:
     def _best(self) -> tuple[float, tuple[int, ...]]:
         """The cost, and the places between segments, first and last included."""
         held = held_values(self._flow, self._order)
-        bounds = [0, *filter(self._may_cut, range(1, len(self._order) + 1))]
+        bounds = [0, *self._ends()]
         cost: dict[int, float] = {0: 0.0}
         start_of: dict[int, int] = {}
         too_large = -1
         for number, end in enumerate(bounds[1:]):
             shortest = bounds[number]
-            starts = [s for s in reversed(bounds[: number + 1]) if s > too_large or s == shortest]
+            starts = [shortest, *reversed(bounds[bisect_right(bounds, too_large) : number])]
             # The cheapest that it may be comes first: few segments are made to be compared.
             tried = [(cost[s] + b + LAUNCH_BYTES, -s) for s, b in self._least(starts, end, held)]
             best, too_early = (inf, 0), -1
@@ -199,10 +200,14 @@ class _Cuts:
             read = {held[n].tensor.name: held[n].tensor.bytes for n in needed}
             yield start, sum((sizes | read).values())
 
-    def _may_cut(self, end: int) -> bool:
-        """Whether everything that is needed after a place may be in memory."""
-        crossing = (n for n in self._order[:end] if self._last[n] >= end)
-        return not any(n in self._flow.scaled for n in crossing)
+    def _ends(self) -> Iterator[int]:
+        """The places after which everything that is still needed may be in memory."""
+        until = 0
+        for place, number in enumerate(self._order):
+            if number in self._flow.scaled:
+                until = max(until, self._last[number])
+            if until <= place:
+                yield place + 1
 
     def _program(self, start: int, end: int, held: Mapping[int, Held], name: str) -> Program:
         """The values from one place to another as a program."""

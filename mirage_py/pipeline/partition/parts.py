@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.search.space.layouts_in_memory import axes_as_computed
@@ -43,7 +44,8 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
     """
     program = flow.program
     axes = axes_as_computed(program)
-    taken = dict.fromkeys((*program.tensors, *program.dim_names))
+    taken = {*program.tensors, *program.dim_names}
+    free = (name for k in count(1) if (name := f"T{k}") not in taken)
     found: dict[int, Held] = {}
     for number in numbers:
         node = flow.first[number]
@@ -56,8 +58,7 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
                 found.setdefault(number, Held(output.tensor, dims, output.index))
         if number in found:
             continue
-        name = next(n for n in (f"T{k}" for k in range(1, len(taken) + 2)) if n not in taken)
-        taken[name] = None
+        name = next(free)
         dims = axes[node]
         # A tensor without axes has no element to point at: a scalar is an axis of one element.
         shape = tuple(program.sizes[d] for d in dims) or (1,)
@@ -99,7 +100,7 @@ class PartBuilder:
 
     def _in_order(self, part: Program) -> Program:
         """Inputs and outputs of the whole program come first, in its order."""
-        place = {name: n for n, name in enumerate(self._flow.program.tensors)}
+        place = self._flow.places
         last = len(place)
         inputs = sorted(part.inputs, key=lambda t: place.get(t.name, last))
         outputs = sorted(part.outputs, key=lambda o: place.get(o.tensor.name, last))

@@ -31,6 +31,8 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Half types overflow or lose too much here; written by hand these would be float32 too.
 _WIDENED = ("exp", "square", "pow")
 _RESERVED = ("torch", "F", *keyword.kwlist)
+# Values that wait for each other: a network has thousands in a chain, Python's stack is shorter.
+_DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class _Value:
     dims: tuple[str, ...] = ()
     dtype: DType | None = None
     scalar: float | None = None
+
+
+class _TooDeepError(Exception):
+    """The value ``number`` has to be written before others that wait for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def eager_source(program: Program) -> str:
@@ -78,6 +88,7 @@ class _Writer:
         self.out = CodeWriter()
         self.has_bare_exp = False
         self.wide = _computed_wide(program)
+        self.depth = 0
 
     def module(self) -> str:
         out = self.out
@@ -106,10 +117,27 @@ class _Writer:
 
     def _value(self, number: int) -> _Value:
         if number not in self.values:
-            value = self._computed(number)
+            if self.depth == _DEEPEST:
+                raise _TooDeepError(number)
+            self.depth += 1
+            try:
+                value = self._computed(number)
+            finally:
+                self.depth -= 1
             if number in self.wide and value.dtype is not None and value.dtype.is_half:
                 value = self._cast(value, F32)
             self.values[number] = self._named(number, value)
+        return self.values[number]
+
+    def _needed(self, number: int) -> _Value:
+        """The value, however long the chain below: what is farthest down is written first."""
+        waiting = [number]
+        while waiting:
+            try:
+                self._value(waiting[-1])
+                waiting.pop()
+            except _TooDeepError as deeper:
+                waiting.append(deeper.number)
         return self.values[number]
 
     def _named(self, number: int, value: _Value) -> _Value:
@@ -132,9 +160,10 @@ class _Writer:
             self.values[found.weights_node] = self._named(
                 found.weights_node, self._softmax(found.weights)
             )
-            result = self._matmul(self.nodes[found.matmul])
-            del self.values[found.weights_node]
-            return result
+            try:
+                return self._matmul(self.nodes[found.matmul])
+            finally:
+                del self.values[found.weights_node]
         if isinstance(found, Norm):
             return self._norm(found)
         if number in self.convolutions:
@@ -403,7 +432,7 @@ class _Writer:
     # -- results ---------------------------------------------------------------------------------
 
     def _result(self, output: Output) -> str:
-        value = self._value(output.node)
+        value = self._needed(output.node)
         tensor = output.tensor
         torch_dtype = f"torch.{tensor.dtype.torch_name}"
         if value.scalar is not None:

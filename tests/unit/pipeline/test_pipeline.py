@@ -23,6 +23,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch import trace
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.pipeline import Request, normalise, optimize, rank_plans, save
+from mirage_py.reasons import Code
 from mirage_py.result import Result
 from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
@@ -392,6 +393,17 @@ def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.
     monkeypatch.setattr(pipeline, "verify_families", verify)
     assert optimize(parse(SPECS["softmax"]), budget=5_000.0).plan is not None
     assert left == [pytest.approx(500.0)]
+
+
+def test_a_program_of_too_many_parts_is_not_cut(on_h200, monkeypatch: pytest.MonkeyPatch):
+    """An RNN of 256 steps has thousands of operators: to cut it alone took a minute."""
+    seen = on_h200(10.0)
+    monkeypatch.setattr(pipeline, "partition_of", None)
+    long = "".join(f"X{n + 1}[b, s] = tanh(X{n}[b, s]) * 0.5 + 1\n" for n in range(600))
+    result = optimize(parse(f"B = 3, S = 20\nX0[B, S] : f32\n{long}"), effort="quick")
+    assert seen["plans"] == []
+    assert result.plan is None
+    assert result.why_not.code is Code.NO_TIME
 
 
 def test_without_time_there_is_still_a_result(on_h200):

@@ -356,3 +356,15 @@ def test_what_overflows_where_data_mask_it_is_zero():
 
     x, keep = torch.tensor([100.0, 1.0, 2.0]), torch.tensor([-1.0, 1.0, 0.0])
     torch.testing.assert_close(torch_function(trace(chosen, x, keep))(x, keep), chosen(x, keep))
+
+
+def test_a_chain_may_be_longer_than_pythons_stack():
+    b = ProgramBuilder("chain")
+    b.dim("n", 4)
+    b.input("X", (4,), F32)
+    value = b.load("X", ("n",))
+    for _ in range(1500):
+        value = b.apply("tanh", b.apply("mul", value, b.const(1.5)))
+    b.output("Y", value, ("n",), F32)
+    (found,) = check(b.build())
+    assert found.abs().min() > 0.8
