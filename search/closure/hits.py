@@ -38,18 +38,23 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     # constants no draw has the real order: then any will do.
     orders = (True, False) if compares else (False,)
     # Draws in which a comparison says the same of all elements, or a maximum is one of its operands
-    # everywhere, come last: half of the attempts are made before, with 1 / 0 and with rows below 0
-    # as well.
+    # everywhere, come last: half of the attempts are made before, with 1 / 0 and with level rows as
+    # well.
     rows = dict.fromkeys(d for n in program.nodes if n.op == "max" for d in n.reduced)
     chooses = rows and any(n.op in _CHOICES for n in program.nodes)
     ways = [(True, ()), *([(True, tuple(rows))] if chooses else []), (False, ())]
-    for is_ordered, (varied, low), fills in product(orders, ways, ("", "1 / 0")):
+    for is_ordered, (varied, level), fills in product(orders, ways, ("", "1 / 0")):
         for attempt in range(DRAWS // 2) if varied else range(DRAWS // 2, DRAWS):
             # Each trial may divide by zero, by relu(x) say every second one: in the end few are
             # tried.
             trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
             made = partial(
-                Values, replace(space, trials=trials), field, seed * DRAWS + attempt, ties, low=low
+                Values,
+                replace(space, trials=trials),
+                field,
+                seed * DRAWS + attempt,
+                ties,
+                level=level,
             )
             values = made(fills)
             if is_ordered and not values.orders_truly(ordered):

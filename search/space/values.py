@@ -16,9 +16,6 @@ from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 
-# Half of all elements are below 0.
-_DRAWN_AGAIN = 16
-
 _Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
@@ -27,8 +24,9 @@ class Values:
     with ``fills`` have random elements there.
 
     ``ties`` are numbers that one element in eight of every tensor has: what a comparison says of
-    equal numbers shows there, and > is not >=. Along the dimensions ``low`` one row in four is
-    below 0 everywhere: relu(max(x)) and max(x) differ in such a row alone.
+    equal numbers shows there, and > is not >=. Along the dimensions ``level`` one row in four has
+    the same element everywhere: of many elements one is above 0, so relu(max(x + y)) and max(x + y)
+    differ in such a row alone.
 
     Both sides of a comparison are multiplied by a random element and moved by another. So it is
     true of some whole numbers and not of others: in a field a count is greater than 0 wherever it
@@ -42,11 +40,11 @@ class Values:
         seed: int,
         ties: Sequence[float] = (),
         fills: str = "",
-        low: Sequence[str] = (),
+        level: Sequence[str] = (),
     ) -> None:
         self.space = space
         self.ties = tuple(ties)
-        self.low = tuple(low)
+        self.level = tuple(level)
         self.arrays: list[FieldArray] = []
         self.evaluations = 0
         self._ops = FieldOps(field, seed, fills=fills)
@@ -73,8 +71,8 @@ class Values:
         shape, name = self.space.shape(node.dims), leaf_name(node)
         if node.op != "mask":
             drawn = self._tied(self._ops.random(shape, name), name)
-            low = [d for d in node.dims if d in self.low]
-            return self._number(self._lowered(drawn, name, low) if low else drawn)
+            level = [d for d in node.dims if d in self.level]
+            return self._number(self._levelled(drawn, name, level) if level else drawn)
         # Three ones in four: few rows are masked away entirely.
         bits = [self._ops.random_bits(shape, f"{name} {part}") for part in ("first", "second")]
         return self._number(self._meaning.apply("maximum", None, bits))
@@ -86,22 +84,15 @@ class Values:
             array = self._ops.where(chosen, self._meaning.const(tie), array)
         return array
 
-    def _lowered(self, array: FieldArray, name: str, low: Sequence[str]) -> FieldArray:
-        """With one row in four along ``low`` below 0. Of an element that is not, another is drawn,
-        again and again.
-        """
+    def _levelled(self, array: FieldArray, name: str, level: Sequence[str]) -> FieldArray:
+        """With one row in four along ``level`` the same element throughout."""
         shape = list(array.shape)
-        for axis in (axis for d in low for axis in self.space.axes[d]):
+        for axis in (axis for d in level for axis in self.space.axes[d]):
             shape[axis] = 1
         rows = self._ops.mul(
-            *(self._ops.random_bits(shape, f"{name} low {part}") for part in ("rows", "of rows"))
+            *(self._ops.random_bits(shape, f"{name} level {part}") for part in ("rows", "of rows"))
         )
-        zero = self._meaning.const(0.0).reshape((1,) * self.space.rank)
-        below = array
-        for turn in range(_DRAWN_AGAIN):
-            other = self._ops.random(array.shape, f"{name} low {turn}")
-            below = self._ops.where(self._meaning.apply("lt", None, [below, zero]), below, other)
-        return self._ops.where(rows, below, array)
+        return self._ops.where(rows, self._ops.random(shape, f"{name} level"), array)
 
     def scalar(self, op: str, text: str) -> int:
         """A constant by its decimal text, or the size of a dimension."""
