@@ -18,6 +18,7 @@ from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 # Positions of a window; and times the results of a thread: every step is a line of text.
 MOST_POSITIONS = 128
@@ -120,9 +121,13 @@ def _is_known(node: Node) -> bool:
 
 
 def _is_windowed(node: Node, window: Mapping[str, None]) -> bool:
-    """Whether an index depends on both the place of a window and the position within it."""
+    """Whether an index depends on both the place of a window and the position within it. Which
+    part of a split dimension it is of is no such place: parts do not overlap.
+    """
+    parts = {outer_dim(d) for d in window}
     return any(
-        any(d in window for d in e.dims()) and any(d not in window for d in e.dims())
+        any(d in window for d in e.dims())
+        and any(d not in window and d not in parts for d in e.dims())
         for e in node.access.index
     )
 

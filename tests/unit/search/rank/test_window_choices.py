@@ -92,3 +92,17 @@ def test_plans_beside_one_over_windows_are_over_windows():
         window_shares(p.ugraph.kernels[0], program.sizes, program.tensors, p.options[0].num_warps)
         for p in found
     )
+
+
+def test_parts_of_a_long_reduction_are_no_windows():
+    # They had plans of plain cores alone, after a second of unrolling (32 parts of 128).
+    builder = ProgramBuilder("part")
+    sizes = {"m": 64, "k_part": 32, "k": 128, "n": 256}
+    m, part, k, n = (ix.dim(builder.dim(d, size)) for d, size in sizes.items())
+    row = part * 128 + k
+    builder.input("x", (64, 4096), BF16)
+    builder.input("w", (4096, 256), BF16)
+    node = builder.matmul(builder.load("x", [m, row]), builder.load("w", [row, n]), ("k",))
+    sums = Output(Tensor("y", (32, 64, 256), F32), node, (part, m, n))
+    builder.outputs.append(sums)
+    assert not choices(builder.build())
