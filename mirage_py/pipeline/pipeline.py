@@ -57,7 +57,7 @@ from mirage_py.pipeline.trace import stages
 from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.progress import Told
 from mirage_py.result import Result
-from mirage_py.runtime.compile.compile_pool import keep_compile_workers
+from mirage_py.runtime.compile.compile_pool import AheadCompiler, keep_compile_workers
 from mirage_py.runtime.cpu.type_screen import TypeScreen
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.farm.dask_executor import executor_of
@@ -66,7 +66,6 @@ from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.baseline_model import fused_model_us
-from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.settings import Settings
@@ -90,12 +89,11 @@ from mirage_py.ugraph.rewrite.merged_dims import (
 from mirage_py.ugraph.rewrite.nan_guards import without_nan_guards
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
-# Is given plans in the order in which they are tried, their target, and what was asked.
-OnRanked = Callable[[Sequence[Instance], Target, Request], None]
-
 _DEFAULT_TARGET = "h200"
 _TRIALS = 4
 _FEW_PARTS = 8
+# Share of the compile workers that compile while plans are ranked: the others test families.
+_AHEAD_SHARE = 0.5
 # So many times slower than the baseline that no error of the model makes up for it.
 _NO_MATCH = 1.5
 
@@ -205,7 +203,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         return compared_only(program, PartJob(target, measure, request))
 
     def ranked(what: Program, target: Target, how: Request) -> Ranking:
-        found = rank_plans(what, target, how, _compile_first if measure else None)
+        found = rank_plans(what, target, how, _ahead(target, how) if measure else None)
         if measure:
             _begin_to_compile(request.baselines)
         return found
@@ -246,12 +244,10 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
     return ranking.modelled(time_budget.end)
 
 
-def _compile_first(ranked: Sequence[Instance], target: Target, request: Request) -> None:
-    """Begin to compile the likely ones while their families are verified."""
-    from mirage_py.runtime.compile.compile_pool import compile_ahead
-
-    if not (request.scheduler or request.rows):
-        compile_ahead([i.plan for i in ranked], target.capability)
+def _ahead(target: Target, request: Request) -> AheadCompiler:
+    """What compiles the likely plans before it is known which of them are tried."""
+    is_elsewhere = bool(request.scheduler or request.rows)
+    return AheadCompiler(target.capability, share=0.0 if is_elsewhere else 1.0)
 
 
 def _begin_to_compile(against: Baselines | None) -> None:
@@ -295,15 +291,15 @@ def _require_cuda() -> None:
 
 @rarely_collecting()
 def rank_plans(
-    program: Program, target: Target, request: Request, on_ranked: OnRanked | None = None
+    program: Program, target: Target, request: Request, compiler: AheadCompiler | None = None
 ) -> Ranking:
     """Every stage that needs neither compiler nor GPU: up to plans of verified families.
 
-    ``budget`` is that of the whole optimisation, which begins now. ``on_ranked`` is given the plans
-    before their families are verified.
+    ``budget`` is that of the whole optimisation, which begins now. Where plans are measured next, a
+    ``compiler`` begins with the likely ones while others are ranked, and families verified.
     """
     with executor_of(SEARCH, Settings.from_env().workers, request.scheduler) as executor:
-        return _rank_plans(program, target, request, executor, on_ranked)
+        return _rank_plans(program, target, request, executor, compiler)
 
 
 def _rank_plans(
@@ -311,7 +307,7 @@ def _rank_plans(
     target: Target,
     request: Request,
     executor: Executor,
-    on_ranked: OnRanked | None,
+    compiler: AheadCompiler | None,
 ) -> Ranking:
     begun = time.monotonic() if request.begun is None else request.begun
     time_budget = TimeBudget(request.budget, begun)
@@ -335,10 +331,14 @@ def _rank_plans(
     types, ahead = TypeScreen(), Begun()
     begin = partial(begin_by_compilers, normal, trials=_TRIALS, seed=request.seed)
     terms = searching.terms(types)
-    if on_ranked is not None:
+    if compiler is not None:
         # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
         terms = replace(
-            terms, listed=lambda likely: ahead.update(begin(likely, begun=ahead, share=IDLE_SHARE))
+            terms,
+            listed=lambda likely: ahead.update(begin(likely, begun=ahead, share=IDLE_SHARE)),
+            begun=lambda found: compiler.begin(
+                [i.plan for i in in_order_of_trial(found, target, request)], _AHEAD_SHARE
+            ),
         )
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     if request.streaming and chosen != "triton":
@@ -352,11 +352,11 @@ def _rank_plans(
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
     # There may be no time for the last ones.
-    tried = in_order_of_trial(ranked, target, request) if on_ranked is not None else ()
+    tried = in_order_of_trial(ranked, target, request) if compiler is not None else ()
     tested = [i.family for i in tried or ranked]
-    if on_ranked is not None:
+    if compiler is not None:
         ahead = begin(tested, begun=only(ahead, tested))
-        on_ranked(tried, target, request)
+        compiler.begin([i.plan for i in tried])
         if ahead:  # this process waits for them
             _begin_to_compile(request.baselines)
         verified_by = time_budget.verified_by()
@@ -369,6 +369,7 @@ def _rank_plans(
         deadline=verified_by,
         begun=ahead,
         judged=judged.append,
+        meanwhile=compiler.go_on if compiler is not None else lambda: False,
     )
     notes = (*notes, *_not_judged(tested, judged))
     traced(lambda: stages.verified_stage(ranked, verified))
@@ -418,9 +419,11 @@ def verify_families(
     deadline: float | None = None,
     begun: Begun | None = None,
     judged: Callable[[UGraph], object] = lambda _: None,
+    meanwhile: Callable[[], bool] = lambda: False,
 ) -> dict[str, Verified]:
     """Those of the stabilised families that the field test finds equal, by digest; of some it has
-    ``begun``. ``judged`` is given each that it says something of.
+    ``begun``, which are waited for as in ``findings``. ``judged`` is given each that it says
+    something of.
 
     After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
     first that passed is tested. A family that a field cannot judge is left out; raises
@@ -438,6 +441,7 @@ def verify_families(
         deadline=deadline,
         stop=request.should_stop,
         begun=begun,
+        meanwhile=meanwhile,
     ):
         judged(family)
         if isinstance(found, UnsupportedError):

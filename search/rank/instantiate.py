@@ -69,6 +69,7 @@ def rank(
         trusted = [i for i in ours if not terms.doubt(i.plan)] or ours
         shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
         families = list(shared.values()) or families
+        terms = replace(terms, begun=None)
         others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
     return _rank(families, KernelRanker(target, backend), limit, terms)
@@ -82,50 +83,84 @@ def _rank(
     forms = shortlist(families, ranker, terms)
     order = likely_first(forms, ranker)
     terms.listed([forms[number].family for number in order])
-    of_form: dict[int, list[Instance]] = {}
-    in_doubt: dict[int, None] = {}
-    # Forms of each structure that were ranked, and of those the ones that are not in doubt.
-    begun: Counter[str] = Counter()
-    settled: Counter[str] = Counter()
-    # Of what was ranked this is not known yet: a form of each structure near the best comes first,
-    # as a doubt takes as long as a ranking.
-    unasked: list[int] = []
-    most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
-    best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
-
-    def ask() -> None:
-        while unasked and not terms.over():
-            number = unasked.pop(0)
-            if terms.doubt(of_form[number][0].plan):
-                in_doubt[number] = None
-            else:
-                settled[forms[number].name] += 1
-
+    ranked = _RankedForms(forms, ranker, limit, terms)
     for number in order:
-        form = forms[number]
-        if begun[form.name]:
-            ask()
-        if settled[form.name] >= most:
-            continue
-        is_over = bool(begun) and terms.over()
-        if any(of_form.values()):
-            is_far = ranker.probe_us(form) > _NEAR_STRUCTURES * best_us
-            # When it is late, one form of each structure that is not in doubt is enough; when it is
-            # over, any.
-            if (is_far or begun[form.name]) and is_over:
-                continue
-            if (is_far or settled[form.name]) and terms.late():
-                continue
-        begun[form.name] += 1
-        of_form[number] = found = _of_form(form, ranker, limit, quickly=is_over)
+        ranked.take(number)
+    return ranked.instances()
+
+
+class _RankedForms:
+    """The plans of forms that are taken one by one, and what is known of doubts."""
+
+    def __init__(
+        self, forms: Sequence[Form], ranker: KernelRanker, limit: int, terms: Terms
+    ) -> None:
+        self._forms = forms
+        self._ranker = ranker
+        self._limit = limit
+        self._terms = terms
+        self._of_form: dict[int, list[Instance]] = {}
+        self._in_doubt: dict[int, None] = {}
+        # Forms of each structure that were ranked, and of those the ones that are not in doubt.
+        self._begun: Counter[str] = Counter()
+        self._settled: Counter[str] = Counter()
+        # Of what was ranked this is not known yet: a form of each structure near the best comes
+        # first, as a doubt takes as long as a ranking.
+        self._unasked: list[int] = []
+        self._is_told = False
+        self._most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
+        self._best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
+
+    def take(self, number: int) -> None:
+        """Rank a form, unless there are enough of its structure or it is too late for it."""
+        form = self._forms[number]
+        if self._begun[form.name]:
+            self._tell()
+            self._ask()
+        is_over = bool(self._begun) and self._terms.over()
+        if self._settled[form.name] >= self._most or self._is_late_for(form, is_over=is_over):
+            return
+        self._begun[form.name] += 1
+        found = _of_form(form, self._ranker, self._limit, quickly=is_over)
+        self._of_form[number] = found
         if found:
-            unasked.append(number)
-    ask()
-    trusted = [i for n in sorted(of_form) if n not in in_doubt for i in of_form[n]]
-    doubted = [i for n in sorted(in_doubt) for i in of_form[n]]
-    kept = _seated(trusted, limit - int(_IN_DOUBT * limit) if doubted else limit)
-    kept += _seated(doubted, limit - len(kept))
-    return sorted(kept, key=lambda i: i.estimate.time_us)
+            self._unasked.append(number)
+
+    def instances(self) -> list[Instance]:
+        """The best of all, best first: those in doubt have few of the seats."""
+        self._tell()
+        self._ask()
+        of_form, in_doubt, limit = self._of_form, self._in_doubt, self._limit
+        trusted = [i for n in sorted(of_form) if n not in in_doubt for i in of_form[n]]
+        doubted = [i for n in sorted(in_doubt) for i in of_form[n]]
+        kept = _seated(trusted, limit - int(_IN_DOUBT * limit) if doubted else limit)
+        kept += _seated(doubted, limit - len(kept))
+        return sorted(kept, key=lambda i: i.estimate.time_us)
+
+    def _is_late_for(self, form: Form, *, is_over: bool) -> bool:
+        """When it is late, one form of each structure that is not in doubt is enough; when it is
+        over, any.
+        """
+        if not any(self._of_form.values()):
+            return False
+        is_far = self._ranker.probe_us(form) > _NEAR_STRUCTURES * self._best_us
+        if (is_far or self._begun[form.name]) and is_over:
+            return True
+        return bool(is_far or self._settled[form.name]) and self._terms.late()
+
+    def _tell(self) -> None:
+        if self._terms.begun is not None and not self._is_told:
+            found = [i for of_one in self._of_form.values() for i in of_one]
+            self._terms.begun(_seated(found, self._limit))
+        self._is_told = True
+
+    def _ask(self) -> None:
+        while self._unasked and not self._terms.over():
+            number = self._unasked.pop(0)
+            if self._terms.doubt(self._of_form[number][0].plan):
+                self._in_doubt[number] = None
+            else:
+                self._settled[self._forms[number].name] += 1
 
 
 def _seated(found: Sequence[Instance], limit: int) -> list[Instance]:

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from math import inf
 
 from mirage_py.search.rank.forms import Form
+from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.ugraph.ir.plan import Plan
@@ -48,7 +49,8 @@ class Terms:
     with the best of what was looked at. When it is ``late`` it looks at few more, and at those only
     until one is not in ``doubt``, which says why a plan is likely refused; when it is ``over``, at
     one of each structure near the best: of those the model does not say which is the fastest.
-    ``listed`` is told of the families that it looks at, the likely ones first, before it does.
+    ``listed`` is told of the families that it looks at, the likely ones first, before it does;
+    ``begun`` of the plans of one form of each structure, before others and what is in doubt.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
@@ -56,6 +58,7 @@ class Terms:
     over: Callable[[], bool] = lambda: False
     doubt: Callable[[Plan], str] = lambda _: ""
     listed: Callable[[Sequence[UGraph]], None] = lambda _: None
+    begun: Callable[[Sequence[Instance]], None] | None = None
 
 
 FREE = Terms()

@@ -38,9 +38,9 @@ _AT_LAST_S = 10.0
 # After the deadline, in which tests that others have begun may end: those of split reductions take
 # three times as long as others, and kernels compile meanwhile.
 _BEGUN_S = 1.5
-# Share of an executor's places that test families while the others compile, and before anything
-# compiles.
-_AHEAD_SHARE, IDLE_SHARE = 0.5, 1.0
+# Share of an executor's places that test families while the others compile, and before much does:
+# that is a family of most structures.
+_AHEAD_SHARE, IDLE_SHARE = 0.5, 0.75
 # With no more than these nothing is tested ahead: this process and what compiles take them.
 _FEW_PLACES = 3
 _LOOK_S = 0.05
@@ -112,8 +112,10 @@ def findings(
     deadline: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     begun: Begun | None = None,
+    meanwhile: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[UGraph, Finding]]:
     """Each family with what the field test says of it, in order, those first that have ``begun``.
+    While these are waited for ``meanwhile`` is called, which says whether it had anything to do.
 
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
     has been found equal, but for those that have begun and are done soon after; some seconds later
@@ -125,7 +127,7 @@ def findings(
     for family in families:
         if family.digest not in ahead:
             continue
-        reply = _reply(ahead[family.digest], deadline, stop, is_needed=not passed)
+        reply = _reply(ahead[family.digest], deadline, stop, meanwhile, is_needed=not passed)
         if reply.done:
             found = _finding(reply.value)
             passed |= isinstance(found, FieldEvidence) and found.equal
@@ -136,14 +138,20 @@ def findings(
 
 
 def _reply(
-    future: Future[Reply], deadline: float | None, stop: Callable[[], bool], *, is_needed: bool
+    future: Future[Reply],
+    deadline: float | None,
+    stop: Callable[[], bool],
+    meanwhile: Callable[[], bool],
+    *,
+    is_needed: bool,
 ) -> Reply:
     while not future.done():
         late_s = 0.0 if deadline is None else time.monotonic() - deadline
         if ((late_s > _BEGUN_S or stop()) and not is_needed) or late_s > _AT_LAST_S:
             future.cancel()
             return Reply("skipped")
-        wait([future], _LOOK_S)
+        if not meanwhile():
+            wait([future], _LOOK_S)
     return Reply("skipped") if future.cancelled() else reply_of(future)
 
 

@@ -58,10 +58,16 @@ def rank_for(
     terms: Terms,
 ) -> list[Instance]:
     """The best instances for a back end, or half of each, best first by the cost model."""
-    ranked = rank(families, target, limit, backend, terms)
-    return [
-        replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
-    ]
+
+    def as_compiled(ranked: Sequence[Instance]) -> list[Instance]:
+        return [
+            replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i
+            for i in ranked
+        ]
+
+    if (begun := terms.begun) is not None:
+        terms = replace(terms, begun=lambda found: begun(as_compiled(found)))
+    return as_compiled(rank(families, target, limit, backend, terms))
 
 
 def streaming_for(

@@ -28,6 +28,8 @@ Source = KernelSource | CudaSource
 
 # Plans that have to be there before those that still compile are given up.
 _ENOUGH = 6
+# With no more than these what is still ranked is waited for: this process takes one of the cores.
+_FEW_PLACES = 3
 # Kernels of plans that compile ahead, until a pool is asked for them.
 _AHEAD: dict[Plan, tuple[Source, ...]] = {}
 
@@ -219,23 +221,43 @@ def keep_compile_workers() -> None:
     WARM.keep(count, lambda: _workers(count))
 
 
-def compile_ahead(plans: Sequence[Plan], capability: int) -> None:
-    """Begin to compile the first plans, as many as there are workers, that a ``CompilePool`` is
-    soon asked for; where workers are kept that nobody uses.
+class AheadCompiler:
+    """Compiles plans that a ``CompilePool`` is soon asked for, by at most a ``share`` of the
+    workers that are kept, while nobody else uses them.
     """
-    settings = Settings.from_env()
-    pool = WARM.take(settings.workers)
-    if pool is None:
-        return
-    try:
-        for plan in plans[: pool.places]:
+
+    def __init__(self, capability: int, share: float = 1.0) -> None:
+        self._capability = capability
+        self._share = share
+        self._left: deque[Plan] = deque()
+
+    def begin(self, plans: Sequence[Plan], share: float = 1.0) -> None:
+        """These plans come next, the first ones first: until ``share`` of its workers are busy."""
+        self._left = deque(plans)
+        while self.go_on(share):
+            pass
+
+    def go_on(self, share: float = 1.0) -> bool:
+        """Begin with the next plan, unless ``share`` of its workers are busy; whether it did."""
+        settings = Settings.from_env()
+        pool = WARM.take(settings.workers) if self._left else None
+        if pool is None:
+            return False
+        try:
+            few = share < 1.0 and pool.places <= _FEW_PLACES
+            if few or pool.ahead >= share * self._share * pool.places:
+                return False
+            plan = self._left.popleft()
             # What cannot be emitted is for the pool to say.
             with contextlib.suppress(Exception):
-                _AHEAD[plan] = _sources(plan)
-                for source in _AHEAD[plan]:
-                    pool.submit_ahead(_task(source, capability), settings.compile_timeout_s)
-    finally:
-        WARM.give(settings.workers, pool)
+                if plan not in _AHEAD:
+                    _AHEAD[plan] = _sources(plan)
+                    for source in _AHEAD[plan]:
+                        task = _task(source, self._capability)
+                        pool.submit_ahead(task, settings.compile_timeout_s)
+            return True
+        finally:
+            WARM.give(settings.workers, pool)
 
 
 def _workers(count: int) -> WorkerPool:

@@ -107,6 +107,11 @@ class Executor(ABC):
         if key not in self._ahead:
             self._ahead[key] = self._submitted(task, timeout_s)
 
+    @property
+    def ahead(self) -> int:
+        """How many of these are not done yet."""
+        return sum(not future.done() for future in [*self._ahead.values()])
+
     def end_ahead(self) -> None:
         """Begin nothing any more that nobody has asked for."""
         with contextlib.suppress(KeyError):

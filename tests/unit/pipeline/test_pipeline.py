@@ -310,7 +310,7 @@ def test_baselines_do_not_compile_beside_the_search(
 
     def ranked(*given, rank=pipeline.rank_plans):
         events.append("search")
-        if len(events) > 6:
+        if len(events) > 7:
             raise UnsupportedError("no search", where="here")
         return rank(*given)
 
@@ -323,25 +323,24 @@ def test_baselines_do_not_compile_beside_the_search(
         dead.set_result(Reply("crash", reason="killed"))
         return {families[0].digest: dead} if elsewhere else {}
 
-    def compile_ahead(plans, capability):
-        events.append("compile")
-        assert (plans[0].backend, capability) == ("triton", 90)
+    def compiles(compiler, plans, share=1.0):
+        events.append("compile" if share == 1.0 else "compile some")
+        assert (plans[0].backend, compiler._capability) == ("triton", 90)
 
     monkeypatch.setattr(baselines_module, "WarmUp", Watched)
-    monkeypatch.setattr(compile_pool, "compile_ahead", compile_ahead)
+    monkeypatch.setattr(compile_pool.AheadCompiler, "begin", compiles)
     monkeypatch.setattr(pipeline, "rank_plans", ranked)
     monkeypatch.setattr(pipeline, "verify_families", verify)
     monkeypatch.setattr(pipeline, "begin_by_compilers", begin)
     assert optimize(parse(SPECS["softmax"]), backend="triton").plan is not None
     assert type(seen["baselines"]) is Watched
-    assert list(dict.fromkeys(events)) == [
-        "search", "compile", *(("begun", "verify") if elsewhere else ("verify", "begun")), "ended",
-    ]  # fmt: skip
+    then = ("begun", "verify") if elsewhere else ("verify", "begun")
+    assert list(dict.fromkeys(events)) == ["search", "compile some", "compile", *then, "ended"]
     events.clear()
-    events += ["again"] * 6
+    events += ["again"] * 7
     with pytest.raises(UnsupportedError):
         optimize(parse(SPECS["softmax"]))
-    assert events[6:] == ["search", "ended"]
+    assert events[7:] == ["search", "ended"]
 
 
 def test_likely_families_are_tested_while_plans_are_ranked(
@@ -371,7 +370,7 @@ def test_likely_families_are_tested_while_plans_are_ranked(
     monkeypatch.setattr(pipeline, "rank_for", rank)
     monkeypatch.setattr(pipeline, "verify_families", verify)
     result = optimize(parse(SPECS["softmax"]), backend="triton", budget=math.inf)
-    assert events == ["begin on 1.0", "ranked", "begin on 0.5"]
+    assert events == ["begin on 0.75", "ranked", "begin on 0.5"]
     assert any("families were not verified in time" in note for note in result.notes)
 
 

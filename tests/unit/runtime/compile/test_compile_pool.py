@@ -325,19 +325,41 @@ def test_what_was_broken_off_ahead_is_done_when_it_is_asked_for(monkeypatch: pyt
 
 def test_what_is_compiled_ahead_is_emitted_and_compiled_once(monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
+    released = threading.Event()
+
+    def asked(pool: WorkerPool, place: int, task: Task, timeout_s: float) -> Reply:
+        assert "kernels" not in task or released.wait(60.0)
+        return clock.asked(place, task, timeout_s)
+
+    monkeypatch.setattr(WorkerPool, "ask", asked)
     warm = WarmWorkers()
     monkeypatch.setattr(compile_pool, "WARM", warm)
-    monkeypatch.setenv("MIRAGE_PY_WORKERS", "1")
-    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(2)]
-    compile_pool.compile_ahead(plans, 90)  # there are no workers yet
+    monkeypatch.setenv("MIRAGE_PY_WORKERS", "4")
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(7)]
+    compiler = compile_pool.AheadCompiler(90)
+    compiler.begin(plans)  # there are no workers yet
     assert clock.order == []
     compile_pool.keep_compile_workers()
-    compile_pool.compile_ahead(plans, 90)
-    assert clock.order.count("emitted") == 1  # as many as there are workers
+    compiler.begin(plans[1:], share=0.5)
+    assert clock.order == ["emitted"] * 2  # for half of the workers
+    compiler.begin(plans)
+    assert clock.order == ["emitted"] * 4  # for all of them, and none again
+    assert not compiler.go_on()
+    released.set()
     with CompilePool() as pool:
         assert all(o.compiled for o in pool.compile(plans, 90))
-    assert clock.order.count("emitted") == 2
-    assert clock.order.count("compiled") == 2
+    assert clock.order.count("emitted") == clock.order.count("compiled") == 7
+    warm.end()
+
+
+def test_few_workers_compile_nothing_while_plans_are_ranked(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock(monkeypatch)
+    warm = WarmWorkers()
+    monkeypatch.setattr(compile_pool, "WARM", warm)
+    monkeypatch.setenv("MIRAGE_PY_WORKERS", "2")
+    compile_pool.keep_compile_workers()
+    compile_pool.AheadCompiler(90).begin([rms_plan()], share=0.5)
+    assert clock.order == []
     warm.end()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -170,6 +171,26 @@ def test_structures_are_ranked_before_it_is_asked_what_is_in_doubt(
     structures = {i.name for i in rank(lora, H200, 60, terms=over)}
     assert len(asked) == 1
     assert len(structures) > 3
+
+
+def test_plans_of_each_structure_are_told_of_before_others_are_ranked(lora: list[UGraph]) -> None:
+    """Nothing was compiled while it was asked what is in doubt, and further forms were ranked."""
+    asked: list[Plan] = []
+    told: list[tuple[Sequence[Instance], int]] = []
+    terms = Terms(
+        doubt=lambda plan: asked.append(plan) or "",
+        begun=lambda found: told.append((found, len(asked))),
+    )
+    found = rank(lora, H200, 60, "auto", terms)
+    ((first, before),) = told
+    assert before == 0 < len(asked)
+    assert {i.plan.backend for i in first} == {"cuda"}
+    forms = {(i.family.digest, i.name) for i in first}
+    names = {name for _, name in forms}
+    assert len(forms) == len(names) > 2
+    of_cuda = [i for i in found if i.plan.backend == "cuda"]
+    assert len({(i.family.digest, i.name) for i in of_cuda}) > len(forms)
+    assert of_cuda[0].plan in [i.plan for i in first]
 
 
 def test_a_ranking_that_is_over_has_a_plan_of_every_structure_near_the_best(
