@@ -33,8 +33,10 @@ _WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
 _ASKED_FOR_SPLITS = 4
 
 # Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
-# cheapest by the search; fewer when it is late.
-_PROBED_PER_SORT, _PROBED_LATE = 16, 3
+# cheapest by the search; fewer when it is late, and when it is over. Most of the best bounds may fit
+# nowhere, which is soon known: of those so many are asked about then.
+_PROBED_PER_SORT, _PROBED_LATE, _PROBED_OVER = 16, 3, 1
+_UNFIT_LATE, _UNFIT_OVER = 24, 12
 # Families of a sort that are made safe, those of the best bounds: that takes milliseconds of each,
 # and hardly changes a bound. Many fit nowhere and get no quick prediction: of 408 with two kernels
 # of attention with normalised keys the 16th that fits comes 67th.
@@ -188,8 +190,8 @@ def _probed(
     """The forms with their quick predictions, best first.
 
     Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a sort;
-    when it is late, all of a sort of which a few were asked about, and when it is over, one; but
-    for what is known already.
+    when it is late, all of a sort of which a few fit, and when it is over, one; but for what is
+    known already.
     """
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
@@ -201,9 +203,8 @@ def _probed(
         is_hopeless = bound_us > HOPELESS * best_us and of_sort[sort]
         if of_sort[sort] >= _PROBED_PER_SORT or is_hopeless:
             continue
-        is_enough = asked[sort] >= _PROBED_LATE and terms.late()
         is_new = not ranker.is_probed(form)
-        if found and asked[sort] and is_new and (is_enough or terms.over()):
+        if found and is_new and _is_enough(of_sort[sort], asked[sort], terms):
             continue
         asked[sort] += 1
         time_us, fitting = probe(form)
@@ -212,6 +213,14 @@ def _probed(
             of_sort[sort] += 1
             found.append((time_us, fitting))
     return sorted(found, key=_time)
+
+
+def _is_enough(fitting: int, asked: int, terms: Terms) -> bool:
+    """Whether it is too late for another form of a sort, of which so many were asked about."""
+    if fitting < _PROBED_OVER and asked < _UNFIT_OVER:
+        return False
+    is_few = fitting < _PROBED_LATE and asked < _UNFIT_LATE
+    return terms.over() if is_few else terms.late() or terms.over()
 
 
 def _best(

@@ -29,7 +29,7 @@ _DOUBT_SHARE = 0.08
 # family all else would be for nothing, with an empty cache the back ends alone take a second to ask
 # for, and the few families that a late ranking looks at may all be refused.
 _LEAST_SEARCH_SHARE = 0.25
-_LEAST_RANK_SHARE = 0.12
+_LEAST_RANK_SHARE = 0.2
 _LEAST_VERIFY_SHARE = 0.1
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1

@@ -17,7 +17,7 @@ def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
     for now, searched_by, ranked_by, verified_by, measured_by in (
         (1001.0, 1030.0, 1040.0, 1050.0, 1100.0),
         (1010.0, 1035.0, 1040.0, 1050.0, 1100.0),
-        (1095.0, 1120.0, 1107.0, 1105.0, 1105.0),
+        (1095.0, 1120.0, 1115.0, 1105.0, 1105.0),
     ):
         monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)
         assert budget.searched_by() == searched_by

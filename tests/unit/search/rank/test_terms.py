@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from unit.search.kernels import in_all_rings
 
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.rank import shortlist as shortlist_module
+from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
@@ -268,6 +270,28 @@ def test_what_is_known_is_listed_when_it_is_late_too(lora: list[UGraph]) -> None
     assert {form.name for form in late} == {form.name for form in in_time}
     alone = shortlist(lora, KernelRanker(H200), Terms(late=lambda: True))
     assert len(alone) < len(in_time)
+
+
+@pytest.mark.parametrize("terms", [Terms(late=lambda: True), Terms(over=lambda: True)])
+def test_what_fits_nowhere_takes_no_place_of_what_does_when_it_is_late(
+    lora: list[UGraph], terms: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best bounds of attention with normalised keys are of kernels that fit nowhere: late
+    rankings had no split keys, which are the fastest.
+    """
+    probes: list[str] = []
+    real = KernelRanker.probe_us
+
+    def probe(ranker: KernelRanker, form: Form) -> float:
+        if form.kind == "split" and form.family.digest not in probes:
+            probes.append(form.family.digest)
+        is_first = form.kind == "split" and form.family.digest in probes[:3]
+        return math.inf if is_first else real(ranker, form)
+
+    monkeypatch.setattr(KernelRanker, "probe_us", probe)
+    monkeypatch.setattr(KernelRanker, "is_probed", lambda *_: False)
+    assert "split" in {form.kind for form in shortlist(lora, KernelRanker(H200), terms)}
+    assert len(probes) > 3
 
 
 def test_of_many_families_of_a_sort_those_with_the_best_bounds_are_likely(
