@@ -33,8 +33,8 @@ _WITH_ALL_SPLITS, _LATE_WITH_ALL_SPLITS = 2, 1
 _ASKED_FOR_SPLITS = 4
 
 # Forms of a sort that get a quick prediction, those of the best bounds first, and of equal ones the
-# cheapest by the search; fewer when it is late, and when it is over. Most of the best bounds may fit
-# nowhere, which is soon known: of those so many are asked about then.
+# cheapest by the search; fewer when it is late, and when it is over. Many may fit nowhere, which is
+# soon known: of those so many are asked about then.
 _PROBED_PER_SORT, _PROBED_LATE, _PROBED_OVER = 16, 3, 1
 _UNFIT_LATE, _UNFIT_OVER = 24, 12
 # Families of a sort that are made safe, those of the best bounds: that takes milliseconds of each,

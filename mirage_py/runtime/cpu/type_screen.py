@@ -33,7 +33,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 from mirage_py.verify.evaluate.work import program_work
-from mirage_py.verify.numerical_check.float_case import OutputCase
+from mirage_py.verify.numerical_check.float_case import EagerError, OutputCase
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
 from mirage_py.verify.numerical_check.numerical_check import cases, reference
 from mirage_py.verify.rounding.float_screen import at_extents
@@ -101,17 +101,15 @@ class TypeScreen:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedSet:
-    """A set of inputs with what to compare each output with, and what eager PyTorch gave."""
+    """A set of inputs with what to compare each output with, and how far eager PyTorch is off."""
 
     name: str
-    cases: tuple[OutputCase, ...]
-    eager: Mapping[str, FloatArray] | None
+    cases: tuple[tuple[OutputCase, EagerError | None], ...]
 
     def fault(self, got: Mapping[str, FloatArray]) -> Reason | None:
         """What the numerical check says of outputs."""
-        for case in self.cases:
-            eager = None if self.eager is None else self.eager[case.name]
-            found = case.judge(got[case.name], eager)
+        for case, eager in self.cases:
+            found = case.evidence(got[case.name], eager)
             if found.reason is not None:
                 return found.reason.at(f"{self.name} inputs")
         return None
@@ -145,7 +143,9 @@ def _side_by_side(program: Program, sizes: Mapping[str, int], sets: Sequence[Inp
         found = cases(program, reference(program, one.arrays))
         for case in found:
             case.stands_for = sizes[case.name] / max(1, case.size)
-        judged.append(_JudgedSet(one.name, found, eager_outputs(program, one.arrays)))
+        given = eager_outputs(program, one.arrays)
+        eager = [None if given is None else case.of_eager(given[case.name]) for case in found]
+        judged.append(_JudgedSet(one.name, tuple(zip(found, eager, strict=True))))
     return _Sets(arrays, tuple(judged))
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf, prod, sqrt
 from typing import Any
 
@@ -144,7 +145,7 @@ def reference(
     ``deadline`` (of ``time.monotonic``) no window is begun beyond those two. Errors are those of a
     kernel whose products take computed ``operands``, by default halves.
     """
-    safe = add_safe_shifts(logs_apart(program))
+    safe = _evaluable(program)
     held_to = program.fp32_precision
     halves = operands or program.matmul_type
     meaning = RoundingMeaning(_operand_roundoff(halves, held_to), underflow_step(halves))
@@ -171,6 +172,12 @@ def reference(
     for t in (o.tensor for o in program.outputs):
         _put_together(t, [evaluated[n].pop(t.name) for n in sorted(evaluated)], known)
     return known
+
+
+@lru_cache(maxsize=8)
+def _evaluable(program: Program) -> Program:
+    """The form in which float64 overflows nowhere; each of many sets of inputs needs the same."""
+    return add_safe_shifts(logs_apart(program))
 
 
 def _put_together(tensor: Tensor, parts: Sequence[Sample[Rounded]], known: Reference) -> None:
