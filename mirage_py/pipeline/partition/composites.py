@@ -9,11 +9,15 @@ from mirage_py.pipeline.partition.compose import compose
 from mirage_py.pipeline.partition.part_choice import Chosen, Picked
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.runtime.base.emission import BACKENDS
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 # A part is PyTorch's where that takes so much less than the part's own kernels.
 _FASTER = 0.97
+# Composites that are tried with halves between their parts, too, and what that has to save.
+_ROUNDED, _WORTH = 2, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +97,40 @@ def predicted_us(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> floa
         assert found is not None
         total += found.time_us
     return total
+
+
+def with_rounded(found: Sequence[Composite], target: Target) -> list[Composite]:
+    """The composites, the first of them also with the inputs' half type between parts, before each
+    of these where that saves time.
+
+    PyTorch rounds what its calls return. Here a cut may be elsewhere, and half a unit in the last
+    place before an exponential is far more than that: the numerical check decides.
+    """
+    rounded = [_rounded(c, target) if n < _ROUNDED else None for n, c in enumerate(found)]
+    pairs = zip(rounded, found, strict=True)
+    return [c for pair in pairs for c in pair if c is not None]
+
+
+def _rounded(composite: Composite, target: Target) -> Composite | None:
+    """None where nothing that is worth it is in float32, or inputs have no one half type."""
+    whole, ugraph = composite.whole, composite.plan.ugraph
+    halves = {t.dtype for t in whole.program.inputs if t.dtype.is_float}
+    if len(halves) > 1 or not all(t.is_half for t in halves):
+        return None
+    # Statistics stay as they are: their errors are common to a row.
+    large = max((t.elements for t in whole.cuts), default=0)
+    cuts = {t.name for t in whole.cuts if 2 * t.elements >= large}
+    held = {t.name: t for t in ugraph.intermediates if t.name in cuts and t.dtype == F32}
+    saved = sum(
+        held[name].bytes / 2
+        for kernel in ugraph.kernels
+        for name in (*kernel.read_tensors, *kernel.written_tensors)
+        if name in held
+    )
+    time_us = composite.time_us - saved / target.dram_bytes_per_us
+    if not halves or time_us > (1.0 - _WORTH) * composite.time_us:
+        return None
+    (half,) = halves
+    tensors = (replace(t, dtype=half) if t.name in held else t for t in ugraph.intermediates)
+    plan = replace(composite.plan, ugraph=replace(ugraph, intermediates=tuple(tensors)))
+    return replace(composite, plan=plan, time_us=time_us)

@@ -16,6 +16,7 @@ from mirage_py.pipeline.partition.composites import (
     composites_of,
     picked_in,
     predicted_us,
+    with_rounded,
 )
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
@@ -33,7 +34,7 @@ from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.ir.ugraph import Kernel, UGraph
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
 
@@ -110,6 +111,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     with_calls = composites_of(whole, chosen, measure=job.measure)
     found = [Composite(p, whole, chosen, predicted_us(whole, chosen, p)) for p in with_calls]
     found = _with_joined(found, whole, chosen, rank, job, deadline)
+    if job.measure:
+        found = with_rounded(found, job.target)
     if lacking and not found:
         why_not = reason(Code.NO_PLAN_OF_A_PART, whole.parts[lacking[0]].name)
         notes.insert(1, f"the original program is the result: {why_not}")
@@ -161,21 +164,22 @@ def _tested(
     """
     composites: list[Composite] = []
     notes: list[str] = []
-    faults: dict[UGraph, str] = {}
+    faults: dict[tuple[Kernel, ...], str] = {}
     started = time.monotonic()
     until = inf if deadline is None else started + _OF_SAMPLES * (deadline - started)
     left_out = 0
     for composite in found:
         blocks = composite.plan.ugraph.in_blocks
-        if blocks not in faults:
+        # To a sample all numbers are exact, whatever the types between kernels.
+        if blocks.kernels not in faults:
             if composites and time.monotonic() > until:
                 left_out += 1
                 continue
-            faults[blocks] = _fault(whole, blocks, seed)
-            if faults[blocks]:
+            fault = faults[blocks.kernels] = _fault(whole, blocks, seed)
+            if fault:
                 refused = f"the parts together ({composite.plan.backend}) were refused"
-                notes.append(f"{refused}: {faults[blocks]}")
-        composites += [] if faults[blocks] else [composite]
+                notes.append(f"{refused}: {fault}")
+        composites += [] if faults[blocks.kernels] else [composite]
     if left_out:
         notes.append(f"{left_out} composites were left out: there was no time to test them")
     return composites, notes
