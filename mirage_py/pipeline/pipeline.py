@@ -31,7 +31,12 @@ from mirage_py.pipeline.partition.optimize_parts import (
     optimize_parts,
 )
 from mirage_py.pipeline.partition.part_clock import LEAST_S
-from mirage_py.pipeline.partition.partition import Partition, partition
+from mirage_py.pipeline.partition.partition import (
+    Partition,
+    copies_apart,
+    large_copies,
+    partition,
+)
 from mirage_py.pipeline.pools.verify_pool import (
     IDLE_SHARE,
     Begun,
@@ -392,7 +397,8 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
     """
     by_library = has_library_values(program)
     if is_searched_whole(program) and not by_library:
-        return None
+        copies = large_copies(program)
+        return copies_apart(normalise(program, seed=seed)) if copies else None
     normal = normalise(program, seed=seed)
     found = None
     if by_library or not is_searched_whole(normal):

@@ -19,9 +19,13 @@ from mirage_py.pipeline.partition.limits import (
 from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
 from mirage_py.pipeline.partition.rereads import reread_values
 from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.dtypes import F32
-from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.node import REDUCING
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
 
+# Of a result that is an input as it is: below it is the launch that takes time.
+_LARGE_COPY_BYTES = 1 << 20
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
 LAUNCH_BYTES = 4 << 20
 
@@ -79,6 +83,34 @@ def partition(
         sum(_bytes(part) for part in parts),
         _reason(program, parts, cuts, limits, products_apart=products_apart),
     )
+
+
+def copies_apart(program: Program) -> Partition:
+    """The ``large_copies`` of a program in normal form, each a part by itself, and the rest."""
+    copied = large_copies(program)
+    rest = [o for o in program.outputs if o not in copied]
+    flow = Flow(program)
+    parts = [
+        PartBuilder(flow, {}, tuple(flow.needs), _part_name(program, n)).build((), outputs)
+        for n, outputs in enumerate([rest, *([o] for o in copied)])
+    ]
+    names = ", ".join(o.tensor.name for o in copied)
+    words = f"partitioned in {len(parts)} parts: {names} copied by kernels of their own"
+    return Partition(program, tuple(parts), (), sum(map(_bytes, parts)), words)
+
+
+def large_copies(program: Program) -> list[Output]:
+    """Large results that are inputs as they are, beside what is reduced, where nothing else reads
+    them at the same indices; else none.
+
+    A cache that a step returns beside its attention has dimensions of its own, which no kernel of
+    the attention has a place for.
+    """
+    nodes = program.nodes
+    users = reads_of(nodes)
+    copied = [o for o in program.outputs if nodes[o.node].op == "load" and not users[o.node]]
+    is_beside = any(n.op in REDUCING for n in nodes)
+    return [o for o in copied if is_beside and o.tensor.bytes >= _LARGE_COPY_BYTES]
 
 
 def _cuts(parts: Sequence[Program]) -> tuple[Tensor, ...]:

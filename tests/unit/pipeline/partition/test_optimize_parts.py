@@ -246,14 +246,15 @@ def test_samples_of_composites_have_a_share_of_the_time(
         return SampleEvidence(True, 1, 1)
 
     def composite(kernels: str) -> Any:
-        return SimpleNamespace(plan=SimpleNamespace(ugraph=SimpleNamespace(in_blocks=kernels)))
+        blocks = SimpleNamespace(kernels=kernels)
+        return SimpleNamespace(plan=SimpleNamespace(ugraph=SimpleNamespace(in_blocks=blocks)))
 
     monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
     monkeypatch.setattr(optimize_parts_module.time, "monotonic", lambda: now[0])
     found = [composite(kernels) for kernels in "abac"]
     deadline = None if budget is None else now[0] + budget
     kept, notes = optimize_parts_module._tested(found, whole, 0, deadline)
-    assert "".join(c.plan.ugraph.in_blocks for c in kept) == tested
+    assert "".join(c.plan.ugraph.in_blocks.kernels for c in kept) == tested
     assert len(notes) == (len(tested) < len(found))
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from graph_strategies import programs
 from hypothesis import given, settings
+from torch import Tensor
 from unit.frontend.spec.large_references import PARTITIONED, REFERENCES
 from unit.partition.samples import in_sequence, inputs_of, small, spec
 
@@ -18,7 +20,7 @@ from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.pipeline.partition.limits import PartitionLimits, fits_part
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.partition.parts import held_values
-from mirage_py.pipeline.pipeline import normalise
+from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
@@ -260,3 +262,33 @@ def test_what_a_projection_computes_has_its_features_last():
     found = partition(normalise(trace(attention, *data)), PartitionLimits(4, 2))
     shapes = [t.shape for part in found.parts for t in part.inputs if t.name.startswith("T")]
     assert {shape for shape in shapes if 6 in shape} == {(2, 16, 2, 6)}
+
+
+def test_a_cache_that_is_returned_is_copied_apart(monkeypatch: pytest.MonkeyPatch):
+    def step(q: Tensor, keys: Tensor, values: Tensor):
+        scores = torch.einsum("bd,bsd->bs", q, keys).softmax(-1)
+        return keys.clone(), torch.einsum("bs,bsd->bd", scores, values), q + 1, values.clone()
+
+    shapes = (3, 16), (3, 8, 16), (3, 8, 16)
+    program = trace(step, *(torch.zeros(s) for s in shapes))
+    assert partition_of(program) is None  # it takes no time
+    monkeypatch.setattr(cuts, "_LARGE_COPY_BYTES", 3 * 8 * 16 * 4)
+    found = partition_of(program)
+    assert found is not None
+    results = [o.tensor.name for o in program.outputs]
+    written = [[o.tensor.name for o in part.outputs] for part in found.parts]
+    assert written == [results[1:3], results[:1], results[3:]]
+    check_sequence(found.program, found)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x.clone(), x + y),
+        # The norm has what it returns in registers.
+        lambda x, y: (x.clone(), x / x.square().mean(-1, keepdim=True), y * 2),
+    ],
+)
+def test_what_a_kernel_has_anyway_is_not_copied_apart(function, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cuts, "_LARGE_COPY_BYTES", 1)
+    assert partition_of(trace(function, torch.zeros(3, 4), torch.zeros(3, 4))) is None
