@@ -72,10 +72,11 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float, bool]]:
     on_device = needs_device(store.program, task["max_work"])
     for inputs in drawn_sets(store.program, task["seed"], task["sets"], task["deadline"]):
         store.write_inputs(inputs.name, inputs.inputs)
-        if on_device:
-            shares[inputs.name] = (kept_share(store.program), 0.0, inputs.is_mild)
-            continue
         is_random = inputs.name == RANDOM
+        if on_device:
+            share = kept_share(store.program, is_random=is_random)
+            shares[inputs.name] = (share, 0.0, inputs.is_mild)
+            continue
         found = reference(
             store.program,
             inputs.inputs,

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     import torch
 
 # Elements of an output that are kept: all of a small one, else both ends and neighbours in between.
-_MOST_KEPT = 1 << 22
+# Of sets other than the random one, of which each has other places, so that all of them together
+# compare more than that one does.
+_MOST_KEPT, _MOST_OF_OTHERS = 1 << 22, 1 << 20
 _ENDS = 1 << 16
 # Neighbours, among which eager's error is measured.
 _NEIGHBOURS = 128
@@ -83,10 +85,14 @@ def needs_device(program: Program, max_work: float) -> bool:
     return True
 
 
-def kept_share(program: Program) -> float:
-    """Of the outputs' elements, how many are kept."""
+def kept_share(program: Program, *, is_random: bool) -> float:
+    """Of the outputs' elements, how many are kept, of the random set or of another."""
     sizes = [o.tensor.elements for o in program.outputs]
-    return sum(min(size, _MOST_KEPT) for size in sizes) / max(1, sum(sizes))
+    return sum(min(size, _most_kept(is_random=is_random)) for size in sizes) / max(1, sum(sizes))
+
+
+def _most_kept(*, is_random: bool) -> int:
+    return _MOST_KEPT if is_random else _MOST_OF_OTHERS
 
 
 def in_float64(program: Program) -> Program:
@@ -138,10 +144,14 @@ def _scaled(node: Node, factor: float, builder: ProgramBuilder, args: Sequence[i
     return builder.apply("mul", copied(builder, node, args), builder.const(factor))
 
 
-def device_reference(program: Program, inputs: Sequence[torch.Tensor], seed: int) -> Reference:
-    """The outputs for inputs on a device, at places drawn with ``seed`` where they are large."""
+def device_reference(
+    program: Program, inputs: Sequence[torch.Tensor], seed: int, *, is_random: bool = True
+) -> Reference:
+    """The outputs for inputs on a device, at places drawn with ``seed`` where they are large: fewer
+    where they are not those of the random set.
+    """
     tensors = [o.tensor for o in program.outputs]
-    places = [_places(t, seed) for t in tensors]
+    places = [_places(t, seed, _most_kept(is_random=is_random)) for t in tensors]
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
     exact = _run(torch_function(in_float64(program)), wide, places)
     moved = _in_another_order(program, wide, places) or exact
@@ -161,15 +171,15 @@ def device_reference(program: Program, inputs: Sequence[torch.Tensor], seed: int
     return known
 
 
-def _places(tensor: Tensor, seed: int) -> Places:
+def _places(tensor: Tensor, seed: int, most: int) -> Places:
     """Groups of neighbours, in order: both ends, and one at random in each of as many equal
     stretches between them as there is room for.
     """
     size = tensor.elements
-    if size <= _MOST_KEPT:
+    if size <= most:
         return Places(tensor.shape, np.arange(size))
     groups, ends = -(-size // _NEIGHBOURS), _ENDS // _NEIGHBOURS
-    count = _MOST_KEPT // _NEIGHBOURS - 2 * ends
+    count = most // _NEIGHBOURS - 2 * ends
     borders = ends + np.arange(count + 1) * (groups - 2 * ends) // count
     between = np.random.default_rng(seed).integers(borders[:-1], borders[1:])
     chosen = np.concatenate([np.arange(ends), between, np.arange(groups - ends, groups)])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.runtime.numerical_check.device_reference import device_reference
-from mirage_py.runtime.numerical_check.input_store import InputStore
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.numerical_check.float_case import EagerError, FloatEvidence
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES
@@ -113,7 +113,9 @@ def _judge(folder: Path, program: Program, name: str, device: torch.device) -> D
     with store.being_written(name) as is_missing:
         if is_missing:
             inputs = store.inputs(name, device)
-            store.write_reference(name, device_reference(program, inputs, SET_NAMES.index(name)))
+            seed, is_random = SET_NAMES.index(name), name == RANDOM
+            found = device_reference(program, inputs, seed, is_random=is_random)
+            store.write_reference(name, found)
     return DeviceJudge(program, store.read_reference(name), device)
 
 

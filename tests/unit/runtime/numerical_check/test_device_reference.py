@@ -48,6 +48,7 @@ def test_what_needs_gigabytes_for_one_element_is_left_to_the_device():
 @pytest.mark.parametrize("kept", [1 << 22, 1 << 12])
 def test_a_right_result_passes_and_a_wrong_one_does_not(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(device_reference, "_MOST_KEPT", kept)
+    monkeypatch.setattr(device_reference, "_MOST_OF_OTHERS", kept // 2)
     monkeypatch.setattr(device_reference, "_ENDS", 256)
     monkeypatch.setattr(check_service, "needs_device", lambda *_: True)
     program = parse(NORM)
@@ -55,6 +56,7 @@ def test_a_right_result_passes_and_a_wrong_one_does_not(tmp_path, monkeypatch, k
     task = {"folder": str(tmp_path), "program": dump_text(program), "seed": 0, "sets": names}
     shares = check_service.prepare({**task, "max_work": 1e9, "threads": 1, "deadline": None})
     assert shares["random"][0] == min(1.0, kept / (64 * 512))
+    assert shares["tiny"][0] == min(1.0, kept / 2 / (64 * 512))
     store, eager = InputStore(tmp_path, program), torch_function(program)
     for name in names:
         inputs = store.inputs(name, torch.device("cpu"))
@@ -78,16 +80,17 @@ def test_a_right_result_passes_and_a_wrong_one_does_not(tmp_path, monkeypatch, k
 def test_places_of_a_large_output_are_groups_of_neighbours_with_both_ends():
     tensors = [Tensor("Y", shape, BF16) for shape in ((3, 5_000_011), (1 << 15, 129))]
     for tensor in tensors:
-        first, second = (device_reference._places(tensor, seed).flat for seed in (0, 1))
-        _check_groups(tensor, first)
-        _check_groups(tensor, second)
-        assert (first != second).any()
+        for most in (1 << 22, 1 << 20):
+            first, second = (device_reference._places(tensor, n, most).flat for n in (0, 1))
+            _check_groups(tensor, first, most)
+            _check_groups(tensor, second, most)
+            assert (first != second).any()
 
 
-def _check_groups(tensor, flat):
+def _check_groups(tensor, flat, most):
     assert (np.diff(flat) > 0).all()
     assert (flat[0], flat[-1]) == (0, tensor.elements - 1)
-    assert flat.size > 0.99 * device_reference._MOST_KEPT
+    assert flat.size > 0.99 * most
     counts = np.bincount(flat // 128)
     assert set(counts[:-1]) <= {0, 128}
 
