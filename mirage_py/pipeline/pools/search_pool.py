@@ -16,6 +16,7 @@ from typing import Any
 from mirage_py.collector import never_collecting, rarely_collecting
 from mirage_py.runtime.base import stages
 from mirage_py.runtime.process.executor import Executor, reply_of
+from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.search.enumerate.jobs import Job, Setting, Stop
 from mirage_py.search.enumerate.outcome_json import (
@@ -68,8 +69,10 @@ class SearchPool:
             if outcome.stopped:
                 return
         if len(left) > 1:
-            with never_collecting():
-                spread = _Spread(self._executor, setting, stop, deadline, done)
+            key = self._executor.places if self._executor.is_here else None
+            # Those that compile next have started, and do nothing yet.
+            with never_collecting(), WARM.lent(key) as kept:
+                spread = _Spread(kept or self._executor, setting, stop, deadline, done)
                 spread.run(_chunks(left, self._processes + 1), self._processes)
             left = deque(job for job in left if job not in spread.finished)
         if left and not stop():

@@ -81,16 +81,12 @@ def begin_by_compilers(
     share: float = _AHEAD_SHARE,
 ) -> Begun:
     """The same, by workers that compile kernels next, where such are kept and nobody uses them."""
-    workers = Settings.from_env().workers
-    pool = WARM.take(workers)
-    if pool is None:
-        return dict(begun or {})
-    try:
+    with WARM.lent(Settings.from_env().workers) as pool:
+        if pool is None:
+            return dict(begun or {})
         return begin_findings(
             program, families, trials=trials, seed=seed, executor=pool, begun=begun, share=share
         )
-    finally:
-        WARM.give(workers, pool)
 
 
 def only(begun: Begun, families: Sequence[UGraph]) -> Begun:

@@ -240,10 +240,9 @@ class AheadCompiler:
     def go_on(self, share: float = 1.0) -> bool:
         """Begin with the next plan, unless ``share`` of its workers are busy; whether it did."""
         settings = Settings.from_env()
-        pool = WARM.take(settings.workers) if self._left else None
-        if pool is None:
-            return False
-        try:
+        with WARM.lent(settings.workers) as pool:
+            if pool is None or not self._left:
+                return False
             few = share < 1.0 and pool.places <= _FEW_PLACES
             if few or pool.ahead >= share * self._share * pool.places:
                 return False
@@ -256,8 +255,6 @@ class AheadCompiler:
                         task = _task(source, self._capability)
                         pool.submit_ahead(task, settings.compile_timeout_s)
             return True
-        finally:
-            WARM.give(settings.workers, pool)
 
 
 def _workers(count: int) -> WorkerPool:

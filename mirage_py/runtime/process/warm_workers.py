@@ -8,8 +8,9 @@ once and stay.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -81,6 +82,16 @@ class WarmWorkers:
         wait(asked, _LAST_S if waits else 0.0)
         if not is_kept:
             pool.close()
+
+    @contextlib.contextmanager
+    def lent(self, key: Hashable) -> Iterator[Executor | None]:
+        """What ``take`` gives, and ``give`` after the block."""
+        pool = self.take(key)
+        try:
+            yield pool
+        finally:
+            if pool is not None:
+                self.give(key, pool)
 
     def end(self) -> None:
         """Stop the warm workers, and keep none any more."""

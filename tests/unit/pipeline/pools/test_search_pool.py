@@ -15,8 +15,10 @@ from unit.search.kernels import FACTORED
 
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import normalise
+from mirage_py.pipeline.pools import search_pool
 from mirage_py.pipeline.pools.search_pool import SearchPool, _chunks
 from mirage_py.runtime.process.executor import SEARCH
+from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.search.enumerate.jobs import Setting, jobs_of
 from mirage_py.search.enumerate.search import search
@@ -45,6 +47,21 @@ def pool():
 def test_two_processes_find_what_one_finds(pool, make):
     program = make()
     assert told(search(program, runner=pool)) == alone(program)
+
+
+def test_workers_that_wait_take_part_and_no_others_start(monkeypatch: pytest.MonkeyPatch):
+    """After three seconds fifteen more processes started beside those that compile next."""
+    warm = WarmWorkers()
+    monkeypatch.setattr(search_pool, "WARM", warm)
+    kept = WorkerPool(1, SEARCH)
+    warm.keep(1, lambda: kept)
+    program = programs.rmsnorm_matmul()
+    with WorkerPool(1, SEARCH) as own:
+        assert told(search(program, runner=SearchPool(own, 1))) == alone(program)
+        assert not any(w.is_running for w in own._workers)
+    assert all(w.is_running for w in kept._workers)
+    assert warm.take(1) is kept
+    kept.close()
 
 
 def test_a_stop_reaches_the_processes(pool):
