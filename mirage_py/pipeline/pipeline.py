@@ -71,6 +71,7 @@ from mirage_py.runtime.process.executor import SEARCH, Executor
 from mirage_py.runtime.process.thread_turns import short_turns
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.baseline_model import fused_model_us
+from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.settings import Settings
@@ -349,6 +350,19 @@ def _rank_plans(
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()
+
+    def tried_next(plans: Sequence[Instance]) -> list[Instance]:
+        nonlocal ahead
+        assert compiler is not None
+        ordered = in_order_of_trial(plans, target, request)
+        tested = [i.family for i in ordered]
+        ahead = begin(tested, begun=only(ahead, tested))
+        compiler.begin([i.plan for i in ordered])
+        return ordered
+
+    if compiler is not None:
+        # What nobody asked yet is asked beside: the order changes little.
+        tried_next(with_doubts(ranked, types, -math.inf))
     ranked = with_doubts(ranked, types, verified_by)
     safe = searching.screen.found()
     traced(lambda: stages.safe_stage(safe, others))
@@ -357,11 +371,9 @@ def _rank_plans(
     told.found(best_us=ranked[0].estimate.time_us if ranked else None)
     told("verifying")
     # There may be no time for the last ones.
-    tried = in_order_of_trial(ranked, target, request) if compiler is not None else ()
+    tried = tried_next(ranked) if compiler is not None else ()
     tested = [i.family for i in tried or ranked]
     if compiler is not None:
-        ahead = begin(tested, begun=only(ahead, tested))
-        compiler.begin([i.plan for i in tried])
         if ahead:  # this process waits for them
             _begin_to_compile(request.baselines)
         verified_by = time_budget.verified_by()

@@ -66,7 +66,8 @@ def rank(
         models = KernelModels(target)
         ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
         # The model is one for both: other families are not looked at.
-        trusted = [i for i in ours if not terms.doubt(i.plan)] or ours
+        is_asked = not terms.over()
+        trusted = [i for i in ours if not (is_asked and terms.doubt(i.plan))] or ours
         shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
         families = list(shared.values()) or families
         terms = replace(terms, begun=None)

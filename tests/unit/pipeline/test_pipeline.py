@@ -360,6 +360,10 @@ def test_likely_families_are_tested_while_plans_are_ranked(
         events.append("ranked")
         return found
 
+    def doubts(ranked, screen, deadline, do=pipeline.with_doubts):
+        events.append("all doubts" if deadline is None or deadline > 0.0 else "known doubts")
+        return do(ranked, screen, deadline)
+
     def verify(program, families, *given, begun, judged, do=pipeline.verify_families, **how):
         assert [f.done() for f in begun.values()] == [False]
         first, *others = {f.digest: f for f in families}.values()
@@ -368,9 +372,12 @@ def test_likely_families_are_tested_while_plans_are_ranked(
 
     monkeypatch.setattr(pipeline, "begin_by_compilers", begin)
     monkeypatch.setattr(pipeline, "rank_for", rank)
+    monkeypatch.setattr(pipeline, "with_doubts", doubts)
     monkeypatch.setattr(pipeline, "verify_families", verify)
     result = optimize(parse(SPECS["softmax"]), backend="triton", budget=math.inf)
-    assert events == ["begin on 0.75", "ranked", "begin on 0.5"]
+    assert events == [
+        "begin on 0.75", "ranked", "known doubts", "begin on 0.5", "all doubts", "begin on 0.5",
+    ]  # fmt: skip
     assert any("families were not verified in time" in note for note in result.notes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 from families import safe_families, stabilize
@@ -161,16 +161,18 @@ def test_when_it_is_late_every_structure_has_a_plan_that_is_not_in_doubt(
     assert len(asked) <= 1 + len(listed)
 
 
+@pytest.mark.parametrize("backend", ["triton", "auto"])
 def test_structures_are_ranked_before_it_is_asked_what_is_in_doubt(
-    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch
+    lora: list[UGraph], monkeypatch: pytest.MonkeyPatch, backend: Literal["triton", "auto"]
 ) -> None:
     """Doubts of the first forms took the time of a ranking, and of split keys of attention with
     normalised ones only a few tilings were looked at: 29.5 us instead of 18.
     """
     asked: list[Plan] = []
-    monkeypatch.setattr(KernelRanker, "ranked_quickly", None)
+    if backend == "triton":  # with both that of the second is over
+        monkeypatch.setattr(KernelRanker, "ranked_quickly", None)
     over = Terms(over=lambda: bool(asked), doubt=lambda plan: asked.append(plan) or "")
-    structures = {i.name for i in rank(lora, H200, 60, terms=over)}
+    structures = {i.name for i in rank(lora, H200, 60, backend, over)}
     assert len(asked) == 1
     assert len(structures) > 3
 
