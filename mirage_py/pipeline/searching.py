@@ -19,6 +19,7 @@ from mirage_py.search.rank.shortlist import Terms, best_families, likely_familie
 from mirage_py.search.rewrites.long_reductions import reduced_products
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts
 from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
+from mirage_py.search.rewrites.product_variance import has_long_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import SafetyScreen
 from mirage_py.ugraph.ir.program import Program
@@ -58,9 +59,10 @@ class Searching:
         """What was found, its safe families, and those of rewrites."""
         most = self._limits.max_kernels
         # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces
-        # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
+        # first. So is one whose matmuls have long reductions, of which no two kernels are fast that
+        # do not store statistics of tiles.
         is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
-        is_long |= bool(reduced_products(self._normal))
+        is_long |= bool(reduced_products(self._normal)) or has_long_products(self._normal)
         # Of long rows that are read once the rewrites are the fastest; all else may take any time.
         is_first = is_long or bool(cuts_into_parts(self._normal, self._ranker.target))
         others = self._rewritten() if is_first else []

@@ -25,7 +25,7 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.dims import node_dims
-from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
@@ -63,7 +63,7 @@ def with_parallel_variance(
 
 
 @dataclass(frozen=True, slots=True)
-class _Variance:
+class Variance:
     """A sum of squared distances from a middle, that was made of a sum of the same elements."""
 
     elements: int
@@ -83,8 +83,8 @@ def long_variances(program: Program, target: Target) -> LongRows | None:
     anything in another way, too.
     """
     nodes, sizes = program.nodes, program.sizes
-    squares = _variances(nodes)
-    totals = _totals(nodes, squares)
+    squares = variances_of(nodes)
+    totals = totals_of(nodes, squares)
     kinds = {frozenset(n.reduced) for n in nodes if n.op in REDUCING}
     if len(kinds) != 1 or any(
         n.op in REDUCING and number not in squares and number not in totals
@@ -107,9 +107,9 @@ def long_variances(program: Program, target: Target) -> LongRows | None:
     return rows
 
 
-def _variances(nodes: Sequence[Node]) -> dict[int, _Variance]:
+def variances_of(nodes: Sequence[Node]) -> dict[int, Variance]:
     """The sums of squared distances from a value that was made of a sum of the same elements."""
-    found: dict[int, _Variance] = {}
+    found: dict[int, Variance] = {}
     for number, node in enumerate(nodes):
         if node.op != "sum":
             continue
@@ -122,11 +122,11 @@ def _variances(nodes: Sequence[Node]) -> dict[int, _Variance]:
             below = [nodes[n] for n in cone(nodes, [middle])]
             is_mean = any(n.op == "sum" and n.args == (elements,) for n in below)
             if is_mean and frozenset(node.reduced).isdisjoint(nodes[middle].dims):
-                found[number] = _Variance(elements, middle)
+                found[number] = Variance(elements, middle)
     return found
 
 
-def _totals(nodes: Sequence[Node], squares: Mapping[int, _Variance]) -> dict[int, int]:
+def totals_of(nodes: Sequence[Node], squares: Mapping[int, Variance]) -> dict[int, int]:
     """The sums of what there is a variance of, with what they are of."""
     elements = {v.elements for v in squares.values()}
     return {
@@ -201,20 +201,33 @@ def _families(
     variances, so that verification compares them with sums over whole rows.
     """
     whole = split_dim(program, cut.dim, cut.splits) if cut.dim else program
-    combined, parts = _combined(whole, cut.outer)
-    rows = _RowValues(combined)
-    stored = stored_tensors(combined, (*parts, *rows.read), F32)
-    first = _as_written(piece(combined, stored, *parts, outputs=()))
-    rest = piece(combined, stored, *rows.read, outputs=rows.outputs)
-    found = [_as_written(rest)]
-    if _least_tile(combined, cut.outer, parts[0]) > _ONE_TILE:
-        longest = max(cut.outer, key=lambda d: whole.sizes[d])
+    combined = combined_variances(whole, cut.outer)
+    rows = RowValues(combined.program)
+    stored = stored_tensors(combined.program, (*combined.parts, *rows.read), F32)
+    first = as_written(piece(combined.program, stored, *combined.parts, outputs=()))
+    rest = piece(combined.program, stored, *rows.read, outputs=rows.outputs)
+    others = rows.others
+    last = [as_written(piece(combined.program, stored, outputs=others))] if others else []
+    tensors = tuple(stored.values())
+    middles = combining(rest, combined, cut.outer, search, may)
+    made = (in_sequence(whole, (first, middle, *last), tensors) for middle in middles)
+    return [u for u in made if u is not None]
+
+
+def combining(
+    rest: Program,
+    combined: Combined,
+    outer: Collection[str],
+    search: Search,
+    may: Callable[[UGraph], bool],
+) -> list[UGraph]:
+    """Kernels for what is known of whole rows, from what is known of their parts."""
+    found = [as_written(rest)]
+    if _least_tile(combined.program, outer, combined.parts[0]) > _ONE_TILE:
+        longest = max(outer, key=lambda d: rest.sizes[d])
         looped = (u for u in search(rest) if _loops_over(u, longest) and may(u))
         found = list(islice(looped, 1))
-    last = [_as_written(piece(combined, stored, outputs=rows.others))] if rows.others else []
-    tensors = tuple(stored.values())
-    made = (in_sequence(whole, (first, middle, *last), tensors) for middle in found)
-    return [u for u in made if u is not None]
+    return found
 
 
 def _loops_over(ugraph: UGraph, dim: str) -> bool:
@@ -229,7 +242,7 @@ def _least_tile(combined: Program, outer: Collection[str], part: int) -> int:
     return beside * prod(next_power_of_two(combined.sizes[d]) for d in outer)
 
 
-def _as_written(program: Program) -> UGraph:
+def as_written(program: Program) -> UGraph:
     """One kernel without loops: laws that are true of numbers would make a difference of squares of
     a variance, and lose what was won.
     """
@@ -246,10 +259,24 @@ def _as_written(program: Program) -> UGraph:
     return UGraph(program, (block,))
 
 
-def _combined(whole: Program, outer: Collection[str]) -> tuple[Program, tuple[int, ...]]:
-    """The split program with the variances of parts combined, and the values of parts there."""
-    squares = _variances(whole.nodes)
-    totals = _totals(whole.nodes, squares)
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """A split program with the variances of parts combined: what of, and the values of parts."""
+
+    program: Program
+    elements: tuple[int, ...]
+    parts: tuple[int, ...]
+
+
+def combined_variances(
+    whole: Program, outer: Collection[str], rounded: DType | None = None
+) -> Combined:
+    """The split program with the variances of parts combined; elements are ``rounded`` to a type
+    before, where one is given.
+    """
+    squares = variances_of(whole.nodes)
+    totals = totals_of(whole.nodes, squares)
+    elements_of = dict.fromkeys(v.elements for v in squares.values())
     builder = ProgramBuilder(whole.name, whole.fp32_precision)
     for d in whole.dims:
         builder.dim(d.name, d.size)
@@ -259,41 +286,51 @@ def _combined(whole: Program, outer: Collection[str]) -> tuple[Program, tuple[in
     for number, node in enumerate(whole.nodes):
         if number not in totals and number not in squares:
             new.append(copied(builder, node, [new[a] for a in node.args]))
+            if rounded is not None and number in elements_of:
+                new[-1] = builder.cast(new[-1], rounded)
             continue
         between = [d for d in node.reduced if d in outer]
         inner = [d for d in node.reduced if d not in outer]
         of = squares.get(number)
         elements = new[of.elements if of else totals[number]]
         count = reduce(partial(apply, "mul"), map(builder.size, inner))
-        mean = apply("div", builder.sum(elements, inner), count)
+        total = builder.sum(elements, inner)
+        mean = apply("div", total, count)
         distance = apply("sub", elements, mean)
-        rest = builder.sum(distance, inner)
-        parts += [mean, rest]
+        # Sums of halves are as good as exact.
+        rest = builder.sum(distance, inner) if rounded is None else None
+        parts += [total] if rest is None else [mean, rest]
         if of is None:
-            share = apply("add", apply("mul", mean, count), rest)
+            share = total if rest is None else apply("add", apply("mul", mean, count), rest)
         else:
             parts.append(builder.sum(apply("square", distance), inner))
             apart = apply("sub", mean, new[of.middle])
-            twice = apply("add", rest, rest)
-            more = apply("mul", apart, apply("add", twice, apply("mul", apart, count)))
-            share = apply("add", parts[-1], more)
+            weight = apply("mul", apart, count)
+            weight = weight if rest is None else apply("add", apply("add", rest, rest), weight)
+            share = apply("add", parts[-1], apply("mul", apart, weight))
         new.append(builder.sum(share, between))
     builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in whole.outputs)
     live = cone(builder.nodes, [o.node for o in builder.outputs])  # which the program has
-    return builder.build(), tuple(live.index(n) for n in dict.fromkeys(parts))
+    return Combined(
+        builder.build(),
+        tuple(live.index(new[e]) for e in elements_of),
+        tuple(live.index(n) for n in dict.fromkeys(parts)),
+    )
 
 
-class _RowValues:
-    """What a program knows of whole rows: the values that are ``read`` beside their elements, the
+class RowValues:
+    """What a program knows of whole rows, which go ``along`` some dimensions, if not all that it
+    reduces: the values that are ``read`` beside their elements, the
     ``outputs`` that are such values, and the ``others``.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, along: Collection[str] = ()) -> None:
         nodes = program.nodes
-        reduced = {d for n in nodes if n.op in REDUCING for d in n.reduced}
+        reduced = {*along} or {d for n in nodes if n.op in REDUCING for d in n.reduced}
         are_made: list[bool] = []
         for node in nodes:
-            are_made.append(node.op in REDUCING or any(are_made[a] for a in node.args))
+            reduces = node.op in REDUCING and not reduced.isdisjoint(node.reduced)
+            are_made.append(reduces or any(are_made[a] for a in node.args))
 
         def is_of_row(value: int) -> bool:
             return are_made[value] and reduced.isdisjoint(nodes[value].dims)

@@ -138,7 +138,7 @@ def in_sequence(
                 if isinstance(found, BlockGraph) and dim not in split_dims(family.program):
                     if any(s.loop == dim for s in found.sections):
                         return None
-                    found = _split(found, whole, dim)
+                    found = split_block(found, whole, dim)
             kernels.append(found)
     last = families[-1].kernels
     own = [k.name for k in last]  # which may be of a sequence themselves
@@ -189,7 +189,7 @@ def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     return replace(kernel, nodes=tuple(map(renamed, kernel.nodes)))
 
 
-def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
+def split_block(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
     """A kernel without loops over a dimension in a program that has it in two halves."""
     outer = outer_dim(dim)
     exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}

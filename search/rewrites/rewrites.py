@@ -16,6 +16,7 @@ from mirage_py.search.rewrites.parallel_variance import with_parallel_variance
 from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
 from mirage_py.search.rewrites.product_chains import with_cut_chains
+from mirage_py.search.rewrites.product_variance import with_product_variance
 from mirage_py.search.tilings.kinds import ONE_KERNEL, has_loops, kind_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.program import Program
@@ -50,7 +51,10 @@ def with_rewrites(
     def independent(rest: Program) -> list[UGraph]:
         return with_independent_outputs(rest, search, may)
 
-    found = with_cut_chains(program, of_piece) + with_stored_products(program, of_piece)
+    found = with_cut_chains(program, of_piece)
+    of_tiles = with_product_variance(program, of_one_kernel, best, may)
+    has_tiles = of_tiles and best(of_tiles)
+    found += of_tiles if has_tiles else with_stored_products(program, of_piece)
     in_one_pass = with_parallel_variance(program, of_one_kernel, may, target)
     fits = in_one_pass and best(in_one_pass)
     found += in_one_pass if fits else with_split_reductions(program, of_piece, target)

@@ -96,8 +96,17 @@ class Exchange:
         else:
             self.out.barrier()
         self.out.has_exchanged = True
+        long = [b for p, b in zip(sums, buffers, strict=True) if self.partial.is_long(p)]
+        for p, buffer in zip(sums, buffers, strict=True):
+            if buffer in long:
+                self.partial.add_up(p, buffer)
+        if long:
+            self.out.barrier("parts are added up")
         wholes = [
-            [self.partial.read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
+            [
+                self.partial.read(replace(p, whole=layout), buffer, is_added_up=buffer in long)
+                for layout in (p.whole, *p.also)
+            ]
             for p, buffer in zip(sums, buffers, strict=True)
         ]
         return wholes, [self._read_conversion(conversion) for conversion in begun]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.text.c_text import added, weighted
-from mirage_py.codegen.cuda.text.layout import Bit, Layout
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
 from mirage_py.codegen.cuda.text.linear_text import (
     Places,
     is_only_copy,
@@ -19,6 +19,10 @@ from mirage_py.ugraph.ir.node import REDUCING
 
 # Floats that are read from shared memory together.
 _PARTS_AT_ONCE = 4
+# Lanes share out so many results and more, of which warps have parts: each then has a few of them.
+_SHARED_OUT = 8
+# Reads of a thread that a barrier is worth.
+_MANY_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class PartialResultEmitter:
 
     def over_lanes(self, parts: Parts) -> Parts:
         """What is left after lanes have combined their parts by shuffles."""
+        if self.crosses_warps(parts):
+            parts = self._shared_out(parts)
         value, layout = parts.value, parts.value.layout
         lanes = [n for n, b in enumerate(layout.lanes) if b is not None and b[0] not in parts.dims]
         kept = tuple(None if n in lanes else b for n, b in enumerate(layout.lanes))
@@ -66,6 +72,28 @@ class PartialResultEmitter:
                     else:
                         self.out.line(f"{place} = {combined(parts.op, place, other)};")
         return replace(parts, value=replace(value, layout=replace(layout, lanes=kept)))
+
+    def _shared_out(self, parts: Parts) -> Parts:
+        """Many results that go through shared memory anyway: a lane gives away its parts of half of
+        them for another's parts of the other half, and so on. Of 64 results in 8 lanes that is 56
+        shuffles in place of 192.
+        """
+        value, layout = parts.value, parts.value.layout
+        for n in reversed(range(len(layout.lanes))):
+            bit = layout.lanes[n]
+            if bit is None or bit[0] in parts.dims or value.words < _SHARED_OUT:
+                continue
+            half = value.words // 2
+            with self.out.unrolled("r", half) as r:
+                low, high = value.word(r), value.word(f"{r} + {half}")
+                is_high = f"lane & {1 << n}"
+                other = f"shuffle_xor({is_high} ? {low} : {high}, {1 << n})"
+                own = f"({is_high} ? {high} : {low})"
+                self.out.line(f"{low} = {combined(parts.op, own, other)};")
+            lanes = (*layout.lanes[:n], layout.registers[-1], *layout.lanes[n + 1 :])
+            layout = Layout(layout.registers[:-1], lanes, layout.warps)
+            value = replace(value, layout=layout)
+        return replace(parts, value=value)
 
     def _places(self, parts: Parts) -> tuple[Places, int, list[int]]:
         """Where each element of a part lies, how many elements a part has, and which bits of the
@@ -107,9 +135,33 @@ class PartialResultEmitter:
                 self.out.line(f"{buffer}[{place}] = {value.word(r)};")
         return buffer
 
-    def read(self, parts: Parts, buffer: str) -> Value:
+    def is_long(self, parts: Parts) -> bool:
+        """Whether threads read so many parts of so many results that a barrier is worth less."""
+        _, elements, warps = self._places(parts)
+        layouts = (parts.whole, *parts.also)
+        direct = sum(w.register_count for w in layouts) * ((1 << len(warps)) - 1)
+        shared = -(-elements // self._threads) << len(warps)
+        return direct - shared >= _MANY_READS
+
+    @property
+    def _threads(self) -> int:
+        return 1 << LANE_BITS + self.out.warp_bits
+
+    def add_up(self, parts: Parts, buffer: str) -> None:
+        """Each thread adds up the parts of a few results in the buffer; between two barriers."""
+        _, elements, warps = self._places(parts)
+        self.out.memory.use(buffer)
+        thread = self.out.interned("thread", added("lane", f"(warp << {LANE_BITS})"))
+        idle = f"{thread} < {elements}" if elements < self._threads else ""
+        with self.out.only(idle), self.out.unrolled("r", max(1, elements // self._threads)) as r:
+            place = added(thread, weighted((r, self._threads)))
+            word = f"{buffer}[{place}]"
+            self._add_parts(word, buffer, place, elements, len(warps), parts.op)
+
+    def read(self, parts: Parts, buffer: str, *, is_added_up: bool = False) -> Value:
         """The whole value in its layout, of the parts in a buffer; after a barrier."""
         places, elements, warps = self._places(parts)
+        warps = [] if is_added_up else warps
         name = self.out.fresh(f"{parts.value.name}_whole")
         whole = Value(name, parts.whole, parts.value.dtype)
         self.out.memory.use(buffer)

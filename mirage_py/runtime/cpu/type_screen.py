@@ -79,7 +79,7 @@ class TypeScreen:
 
     def _fault(self, plan: Plan) -> str:
         typed = _typed(plan)
-        found = _small(typed) if _rounds_on_the_way(typed) else None
+        found = _small(typed) if _rounds_on_the_way(plan.ugraph, typed) else None
         if found is None:
             return ""
         outputs = plan.ugraph.program.outputs
@@ -175,14 +175,17 @@ def _typed(plan: Plan) -> UGraph:
     return replace(ugraph, kernels=kernels)
 
 
-def _rounds_on_the_way(typed: UGraph) -> bool:
-    """Whether something computed is rounded that is no output yet."""
+def _rounds_on_the_way(ugraph: UGraph, typed: UGraph) -> bool:
+    """Whether something computed is rounded that is no output yet, and that the lowering rounds:
+    where the µGraph itself has a cast, so has the program, or eager PyTorch rounds there as well.
+    """
     outputs = {o.tensor.name for o in typed.program.outputs}
-    for block in typed.kernels:
-        if not isinstance(block, BlockGraph):
+    for own, block in zip(ugraph.kernels, typed.kernels, strict=True):
+        if not isinstance(own, BlockGraph) or not isinstance(block, BlockGraph):
             return True
+        casts = {(n.attr, n.dims) for n in own.nodes if n.op == "cast"}
         for number, node in enumerate(block.nodes):
-            if node.op != "cast" or not _is_narrow(node.attr):
+            if node.op != "cast" or not _is_narrow(node.attr) or (node.attr, node.dims) in casts:
                 continue
             readers = [n for n in block.nodes if number in n.args]
             if any(n.op != "store" or n.access.tensor not in outputs for n in readers):

@@ -31,6 +31,7 @@ from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 from mirage_py.verify.evaluate.element_types import round_to, underflow_step
 from mirage_py.verify.evaluate.work import program_work
 from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
@@ -123,6 +124,7 @@ class FloatScreen:
         """
         try:
             program, small = at_extents(family, _extents(family))
+            small = replace(small, kernels=tuple(map(_with_exact_stores, small.kernels)))
             if program_work(program) > _MOST_WORK:
                 return ""
             return next((f for case in self._cases(program) if (f := case.fault(small))), "")
@@ -222,6 +224,21 @@ def at_extents(family: UGraph, extents: Mapping[str, int]) -> tuple[Program, UGr
     ours = replace(ours, inputs=small.program.inputs)
     kernels = tuple(_filled(k, ours.sizes) for k in small.kernels)
     return ours, replace(small, program=ours, kernels=kernels)
+
+
+def _with_exact_stores(kernel: Kernel) -> Kernel:
+    """The kernel without casts of what it stores: types of intermediates are no part of a formula,
+    and what is lost in them is for the type screen to judge.
+    """
+    if not isinstance(kernel, BlockGraph):
+        return kernel
+    stored = {a for _, n in kernel.stores() for a in n.args if kernel.nodes[a].op == "cast"}
+
+    def rule(new: NewNodes, number: int) -> int:
+        (argument, *_) = kernel.nodes[number].args or (number,)
+        return new.place[argument] if number in stored else new.copy(number)
+
+    return rebuild_block(kernel, rule) if stored else kernel
 
 
 def _filled(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
