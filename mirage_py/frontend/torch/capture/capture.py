@@ -18,6 +18,7 @@ from operator import is_
 from typing import Any
 
 import torch
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils import _pytree as pytree
 
 from mirage_py.errors import UnsupportedError
@@ -152,7 +153,8 @@ def capture(
     """
     returned = _Returned()
     lifted: Sequence[torch.Tensor] = ()
-    with _TRACING, _quietly():
+    # Graphs are read and interpreted: torch writes Python for those alone that it calls.
+    with _TRACING, _quietly(), _use_lazy_graph_module(True):
         try:
             try:
                 program = _exported(call, tensors, returned, lifted, keep)
