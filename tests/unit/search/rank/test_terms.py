@@ -41,8 +41,8 @@ class _Form(NamedTuple):
 
 @pytest.fixture(scope="module")
 def lora() -> list[UGraph]:
-    """Every second one, of each kind some."""
-    return [stabilize(f.ugraph) for f in in_all_rings(programs.lora()).families][::2]
+    """Every third one, of each kind some."""
+    return [stabilize(f.ugraph) for f in in_all_rings(programs.lora()).families][::3]
 
 
 @pytest.fixture(scope="module")
