@@ -48,14 +48,18 @@ class UnknownFunctions:
             key = key * _PAIR + argument
         wanted, where = np.unique(key, return_inverse=True)
         keys, values = self._tables.get(name, (wanted[:0], wanted[:0]))
-        new = np.setdiff1d(wanted, keys, assume_unique=True)
+        place = np.searchsorted(keys, wanted)
+        is_known = place < keys.size
+        is_known[is_known] = keys[place[is_known]] == wanted[is_known]
+        new = wanted[~is_known]
         if new.size:
             keys = np.concatenate([keys, new])
             values = np.concatenate([values, self._draw.integers(1, self._p, size=new.size)])
             order = np.argsort(keys)
             keys, values = keys[order], values[order]
             self._tables[name] = keys, values
-        return np.asarray(values[np.searchsorted(keys, wanted)][where].reshape(key.shape))
+            place = np.searchsorted(keys, wanted)
+        return np.asarray(values[place][where].reshape(key.shape))
 
 
 class UnknownFunctionMeaning(FieldMeaning):

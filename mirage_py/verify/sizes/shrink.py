@@ -252,9 +252,13 @@ class _Shrinker:
             self._cover(o.tensor.name, self._index(o.index))
 
     def _check(self) -> None:
+        fixed = fixed_dims(self._program, self._kernels)
+        changed = [d for d in fixed if self._new[d] != self._old[d]]
+        if not changed:
+            return
         but_digits = fixed_dims(self._program, self._kernels, but_digits=True)
-        for d in fixed_dims(self._program, self._kernels):
-            if self._new[d] != self._old[d] and (d in but_digits or d not in self._digits):
+        for d in changed:
+            if d in but_digits or d not in self._digits:
                 raise _cannot_change(self._program, d, self._new[d])
 
     def program(self) -> Program:
