@@ -17,7 +17,8 @@ import quick
 import quicker_torch
 from nightly import NIGHTLY, covering
 
-GOLDEN_DIR = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN_DIR = TESTS / "golden"
 MAX_DIFF_LINES = 80
 
 # `ci` draws the same examples on every run: a red commit is red for its own sake. `nightly` looks
@@ -61,10 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session: pytest.Session):
     """What is imported stays for the whole run: no collection of garbage looks at it again. Later
     ones are made when there is something to find: by default one comes at every 700 objects.
     """
+    if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2:
+        _begin_at_the_end(session.config)
     gc.disable()
     try:
         return (yield)
@@ -75,6 +78,17 @@ def pytest_collection():
         gc.enable()
 
 
+def _begin_at_the_end(config: pytest.Config) -> None:
+    """A fresh clone has no bytecode. Where one process begins with the first folders and another
+    with the last, each finds what the other has compiled, tests with their assertions above all.
+    """
+    if [Path(a).resolve() for a in config.args] == [TESTS]:
+        unit = TESTS / "unit"
+        parts = [p for p in (*TESTS.iterdir(), *unit.iterdir()) if p != unit]
+        found = [p for p in parts if p.match("test_*.py") or any(p.rglob("test_*.py"))]
+        config.args[:] = [str(p) for p in sorted(found, reverse=True)]
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Others are not even imported."""
     left_out = config.getoption("--quick") and not quick.is_quick(collection_path)
@@ -83,6 +97,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parts)  # whatever folder was the first
     if not NIGHTLY:
         _cover(config, items)
     # One that began last would keep one process busy while the others have nothing to do.
