@@ -93,6 +93,7 @@ from mirage_py.ugraph.rewrite.merged_dims import (
     with_merged_rows,
 )
 from mirage_py.ugraph.rewrite.nan_guards import without_nan_guards
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 _DEFAULT_TARGET = "h200"
@@ -214,7 +215,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
             _begin_to_compile(request.baselines)
         return found
 
-    whole = partition_of(program, seed=request.seed)
+    whole = partition_of(program, seed=request.seed, measure=measure)
     if whole is not None and request.rows:
         raise UnsupportedError(
             "the program is too large to keep its rows apart",
@@ -238,7 +239,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
     request = replace(request, begun=started)
     time_budget = TimeBudget(request.budget, started, is_usual)
     ranking = ranked(program, target, request)
-    later = _cut_after_all(ranking)
+    later = _cut_after_all(ranking, measure=measure)
     if later is not None:
         request.trace(lambda: stages.parts_stage(later.program, later.parts, later.reason))
         left = replace(request, budget=time_budget.left(), begun=None)
@@ -269,7 +270,7 @@ def _is_too_short(request: Request, parts: int) -> bool:
     return parts > _FEW_PARTS and budget < LEAST_S * parts
 
 
-def _cut_after_all(ranking: Ranking) -> Partition | None:
+def _cut_after_all(ranking: Ranking, *, measure: bool = False) -> Partition | None:
     """How a program is cut that was searched whole, where the best of it is no match for its
     operators fused one by one: its kernels compute products again. None where it stays whole.
     """
@@ -279,11 +280,12 @@ def _cut_after_all(ranking: Ranking) -> Partition | None:
     best = ranking.instances[0].estimate.time_us if ranking.instances else math.inf
     if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target, own_matmuls=True):
         return None
-    found = partition(ranking.normal)
+    in_halves = measure and _is_held_to_eager(ranking.normal)
+    found = partition(ranking.normal, in_halves=in_halves)
     # What stands after one matmul, as a norm over its results, is cut off from it.
     matmuls = sum(node.op == "matmul" for node in ranking.normal.nodes)
     if len(found.parts) < 2 or matmuls == 1:
-        apart = partition(ranking.normal, products_apart=True)
+        apart = partition(ranking.normal, products_apart=True, in_halves=in_halves)
         found = apart if len(apart.parts) > 1 else found
     return found if len(found.parts) > 1 else None
 
@@ -403,9 +405,9 @@ def _not_judged(tested: Sequence[UGraph], judged: Sequence[UGraph]) -> Iterator[
         yield f"{left} of {len(every)} families were not verified in time: their plans are left out"
 
 
-def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
+def partition_of(program: Program, *, seed: int = 0, measure: bool = False) -> Partition | None:
     """How a program is cut that is too large to be searched whole; None where it is searched whole,
-    also because it cannot be cut.
+    also because it cannot be cut. With ``measure`` there is a GPU for the numerical check.
     """
     by_library = has_library_values(program)
     if is_searched_whole(program) and not by_library:
@@ -414,8 +416,16 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
     normal = normalise(program, seed=seed)
     found = None
     if by_library or not is_searched_whole(normal):
-        found = channels_last(partition(normal))
+        in_halves = measure and _is_held_to_eager(program)
+        found = channels_last(partition(normal, in_halves=in_halves))
     return found if found is not None and (len(found.parts) > 1 or by_library) else None
+
+
+def _is_held_to_eager(program: Program) -> bool:
+    """Whether PyTorch's own errors are what the numerical check allows."""
+    from mirage_py.runtime.numerical_check.device_reference import needs_device
+
+    return needs_device(program, MAX_REFERENCE_WORK)
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:

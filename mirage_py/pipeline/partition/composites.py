@@ -16,8 +16,8 @@ from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 # A part is PyTorch's where that takes so much less than the part's own kernels.
 _FASTER = 0.97
-# Composites that are tried with halves between their parts, too, and what that has to save.
-_ROUNDED, _WORTH = 2, 0.02
+# Composites that are tried with other types between their parts, too; what halves have to save.
+_TWICE, _WORTH = 2, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,38 +99,42 @@ def predicted_us(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> floa
     return total
 
 
-def with_rounded(found: Sequence[Composite], target: Target) -> list[Composite]:
-    """The composites, the first of them also with the inputs' half type between parts, before each
-    of these where that saves time.
+def with_other_types(found: Sequence[Composite], target: Target) -> list[Composite]:
+    """The composites, and the first of them with other types of large tensors between parts: with
+    the inputs' half type where that saves time, or with float32 where the partition is in halves.
 
     PyTorch rounds what its calls return. Here a cut may be elsewhere, and half a unit in the last
     place before an exponential is far more than that: the numerical check decides.
     """
-    rounded = [_rounded(c, target) if n < _ROUNDED else None for n, c in enumerate(found)]
-    pairs = zip(rounded, found, strict=True)
-    return [c for pair in pairs for c in pair if c is not None]
+    others = [_with_other_types(c, target) if n < _TWICE else None for n, c in enumerate(found)]
+    every = [*found, *(c for c in others if c is not None)]
+    return sorted(every, key=lambda c: c.time_us)
 
 
-def _rounded(composite: Composite, target: Target) -> Composite | None:
-    """None where nothing that is worth it is in float32, or inputs have no one half type."""
+def _with_other_types(composite: Composite, target: Target) -> Composite | None:
+    """None where inputs have no one half type, or nothing that is worth it is in float32."""
     whole, ugraph = composite.whole, composite.plan.ugraph
     halves = {t.dtype for t in whole.program.inputs if t.dtype.is_float}
-    if len(halves) > 1 or not all(t.is_half for t in halves):
+    if len(halves) != 1 or not all(t.is_half for t in halves):
         return None
-    # Statistics stay as they are: their errors are common to a row.
+    (half,) = halves
+    now, then = (half, F32) if whole.in_halves else (F32, half)
+    # Statistics stay as they are: their errors are common to a row. A library has one type.
     large = max((t.elements for t in whole.cuts), default=0)
-    cuts = {t.name for t in whole.cuts if 2 * t.elements >= large}
-    held = {t.name: t for t in ugraph.intermediates if t.name in cuts and t.dtype == F32}
-    saved = sum(
-        held[name].bytes / 2
+    cuts = {t.name for t in whole.cuts if t.dtype == now and 2 * t.elements >= large}
+    for kernel in ugraph.kernels:
+        if isinstance(kernel, LibraryCall) and kernel.body is None:
+            cuts -= {*kernel.read_tensors, *kernel.written_tensors}
+    held = {t.name: t for t in ugraph.intermediates if t.name in cuts}
+    moved = sum(
+        held[name].elements * (then.bytes - now.bytes)
         for kernel in ugraph.kernels
         for name in (*kernel.read_tensors, *kernel.written_tensors)
         if name in held
     )
-    time_us = composite.time_us - saved / target.dram_bytes_per_us
-    if not halves or time_us > (1.0 - _WORTH) * composite.time_us:
+    time_us = composite.time_us + moved / target.dram_bytes_per_us
+    if not held or (not whole.in_halves and time_us > (1.0 - _WORTH) * composite.time_us):
         return None
-    (half,) = halves
-    tensors = (replace(t, dtype=half) if t.name in held else t for t in ugraph.intermediates)
+    tensors = (replace(t, dtype=then) if t.name in held else t for t in ugraph.intermediates)
     plan = replace(composite.plan, ugraph=replace(ugraph, intermediates=tuple(tensors)))
     return replace(composite, plan=plan, time_us=time_us)

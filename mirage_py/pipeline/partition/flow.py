@@ -12,6 +12,7 @@ from math import prod
 
 from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 from mirage_py.ugraph.rewrite.convolutions import Product, convolution_at
@@ -22,11 +23,13 @@ from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 class Flow:
     """The values of a program: classes of nodes that are equal up to the names of dimensions.
 
-    With ``products_apart`` every matmul is a part by itself, as convolutions are.
+    With ``products_apart`` every matmul is a part by itself, as convolutions are. ``in_halves``:
+    what is in memory has the inputs' half type wherever PyTorch may have it so.
     """
 
     program: Program
     products_apart: bool = False
+    in_halves: bool = False
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -229,7 +232,8 @@ class Flow:
         from, as in an eager framework: the product rounds it to that anyway. All others, and those
         without such a type, are f32: the numerical check holds a plan to roundings at products
         alone, and half a last place before an exponential is far more than that. A value that the
-        program casts has that type.
+        program casts has that type. ``in_halves`` all have the half type but statistics, which are
+        read at many places.
         """
         return self._dtypes[number]
 
@@ -256,6 +260,24 @@ class Flow:
             found[number] = F32
             if isinstance(attr, DType):
                 found[number] = attr
-            elif number in in_products and len(types) == 1 and types[0].is_half:
-                found[number] = types[0]
+            elif len(types) == 1 and types[0].is_half:
+                is_rounded = number in in_products
+                is_rounded |= self.in_halves and number not in self._statistics
+                found[number] = types[0] if is_rounded else F32
+        return found
+
+    @cached_property
+    def _statistics(self) -> Mapping[int, None]:
+        """Values that are read along dimensions which they do not have, or what these are made of
+        element by element.
+        """
+        nodes = self.program.nodes
+        found: dict[int, None] = {}
+        for number in reversed(range(len(nodes))):
+            node = nodes[number]
+            if node.op not in REDUCING:
+                is_one = self.values[number].number in found
+                for a in node.args:
+                    if is_one or any(d not in nodes[a].dims for d in node.dims):
+                        found[self.values[a].number] = None
         return found

@@ -16,7 +16,7 @@ from mirage_py.pipeline.partition.composites import (
     composites_of,
     picked_in,
     predicted_us,
-    with_rounded,
+    with_other_types,
 )
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.limits import PartitionLimits, operator_count
@@ -112,7 +112,7 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     found = [Composite(p, whole, chosen, predicted_us(whole, chosen, p)) for p in with_calls]
     found = _with_joined(found, whole, chosen, rank, job, deadline)
     if job.measure:
-        found = with_rounded(found, job.target)
+        found = with_other_types(found, job.target)
     if lacking and not found:
         why_not = reason(Code.NO_PLAN_OF_A_PART, whole.parts[lacking[0]].name)
         notes.insert(1, f"the original program is the result: {why_not}")

@@ -17,13 +17,17 @@ from mirage_py.pipeline.partition.limits import (
     operator_count,
 )
 from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
-from mirage_py.pipeline.partition.rereads import reread_values
+from mirage_py.pipeline.partition.rereads import prologue_flops, reread_values
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 
+# Of a tensor core, while a byte of device memory is read (H100 and H200, half types).
+_FLOPS_A_BYTE = 256
+# How many times as long large matmuls take that compute an operand, at least.
+_SLOWER = 2
 # Of a result that is an input as it is: below it is the launch that takes time.
 _LARGE_COPY_BYTES = 1 << 20
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
@@ -36,7 +40,7 @@ class Partition:
 
     ``cuts`` are the tensors that go between parts: values that only exist because of the cuts, and
     outputs of the program that a later part reads. ``bytes`` is what all parts read and write.
-    ``reason`` says in words what was done and why.
+    ``reason`` says in words what was done and why. ``in_halves``: see ``partition``.
     """
 
     program: Program
@@ -44,19 +48,26 @@ class Partition:
     cuts: tuple[Tensor, ...]
     bytes: int
     reason: str
+    in_halves: bool = False
 
     def with_parts(self, parts: Sequence[Program], name: str, why: str) -> Partition:
         """The same program in other parts, each with this name and its number, and why."""
         named = tuple(p.renamed(f"{self.program.name}_{name}{n}") for n, p in enumerate(parts))
         reason = f"{self.reason}; {why}"
-        return Partition(self.program, named, _cuts(parts), sum(map(_bytes, parts)), reason)
+        size = sum(map(_bytes, parts))
+        return Partition(self.program, named, _cuts(parts), size, reason, self.in_halves)
 
 
 def partition(
-    program: Program, limits: PartitionLimits | None = None, *, products_apart: bool = False
+    program: Program,
+    limits: PartitionLimits | None = None,
+    *,
+    products_apart: bool = False,
+    in_halves: bool = False,
 ) -> Partition:
     """The cheapest parts in sequence, each within ``limits`` where the program can be cut so far,
-    and each matmul one by itself where ``products_apart``.
+    and each matmul one by itself where ``products_apart``. With ``in_halves`` cuts have the inputs'
+    half type, as between PyTorch's calls: it is for where PyTorch's errors are what is allowed.
 
     ``program`` is in normal form. Its values are put in a topological order and cut into contiguous
     segments by dynamic programming: the cost is the bytes that all parts read and write (what
@@ -66,7 +77,7 @@ def partition(
     part, even if it is beyond the limits: the search then takes it as far as its own bounds go.
     """
     limits = limits or PartitionLimits()
-    flow = Flow(program, products_apart)
+    flow = Flow(program, products_apart, in_halves)
     # Of a network the order of the program is good, and trying another takes long.
     orders = flow.orders[:1] if flow.products else flow.orders
     if len(reread_values(program)) > 1:
@@ -82,6 +93,7 @@ def partition(
         cuts,
         sum(_bytes(part) for part in parts),
         _reason(program, parts, cuts, limits, products_apart=products_apart),
+        in_halves,
     )
 
 
@@ -126,11 +138,14 @@ def _bytes(part: Program) -> int:
 
 def _cost(part: Program) -> int:
     """Bytes that a part moves, and launches as bytes. Two kernels hand over one value: of several
-    that are read again and again, each is as dear as one that goes through memory.
+    that are read again and again, each is as dear as one that goes through memory. Matmuls that
+    compute their operands take longer than the same memory traffic does, if they are large.
     """
     again = reread_values(part)
     handed = sum(2 * _held_bytes(part, n) + LAUNCH_BYTES for n in again) if len(again) > 1 else 0
-    return _bytes(part) + LAUNCH_BYTES + handed
+    moved, computed = _bytes(part), prologue_flops(part) // _FLOPS_A_BYTE
+    slower = max(0, _SLOWER * computed - moved) - max(0, computed - moved)
+    return moved + LAUNCH_BYTES + handed + slower
 
 
 def _held_bytes(part: Program, number: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirage_py.frontend.spec import parse
-from mirage_py.pipeline.partition.composites import Composite, composites_of, with_rounded
+from mirage_py.pipeline.partition.composites import Composite, composites_of, with_other_types
 from mirage_py.pipeline.partition.limits import PartitionLimits
 from mirage_py.pipeline.partition.part_choice import choose
 from mirage_py.pipeline.partition.partition import partition
@@ -26,9 +26,9 @@ LIMITS = PartitionLimits(operators=4, reduced_dims=1)
 ALONE = Request(backend="triton", effort="none")
 
 
-def composites(x: str, w: str) -> list[Composite]:
+def composites(x: str, w: str, *, in_halves: bool = False) -> list[Composite]:
     program = normalise(parse(STEPS.format(x=x, w=w), name="steps"))
-    whole = partition(program, LIMITS)
+    whole = partition(program, LIMITS, in_halves=in_halves)
     assert len(whole.parts) > 1
     parts = [choose(p, rank_plans, ALONE, H200, measure=False) for p in whole.parts]
     plans = composites_of(whole, parts, measure=False)
@@ -38,7 +38,7 @@ def composites(x: str, w: str) -> list[Composite]:
 @pytest.mark.parametrize("half", [BF16, F16])
 def test_cuts_are_tried_in_the_type_of_the_inputs(half):
     (plain,) = composites(half.name, half.name)
-    rounded, last = with_rounded([plain], H200)
+    rounded, last = with_other_types([plain], H200)
     assert last is plain
     assert rounded.time_us < plain.time_us
     ugraph = rounded.plan.ugraph
@@ -52,10 +52,21 @@ def test_cuts_are_tried_in_the_type_of_the_inputs(half):
 @pytest.mark.parametrize("types", [("f32", "f32"), ("bf16", "f32"), ("bf16", "f16")])
 def test_nothing_is_rounded_that_is_not_of_one_half_type(types):
     found = composites(*types)
-    assert with_rounded(found, H200) == found
+    assert with_other_types(found, H200) == found
 
 
 def test_what_saves_little_is_not_tried():
     (plain,) = composites("bf16", "bf16")
     slow = Composite(plain.plan, plain.whole, plain.chosen, 1e3)
-    assert with_rounded([slow], H200) == [slow]
+    assert with_other_types([slow], H200) == [slow]
+
+
+def test_cuts_in_halves_are_tried_in_float32():
+    (halves,) = composites("bf16", "bf16", in_halves=True)
+    first, wide = with_other_types([halves], H200)
+    assert first is halves
+    assert wide.time_us > halves.time_us
+    assert {t.dtype for t in halves.plan.ugraph.intermediates} == {F32, BF16}
+    assert {t.dtype for t in wide.plan.ugraph.intermediates} == {F32}
+    validate_ugraph(wide.plan.ugraph)
+    assert check_interpreted(halves.whole.program, wide.plan, seed=1).passed

@@ -24,7 +24,7 @@ from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.ir.dtypes import F16, F32
+from mirage_py.ugraph.ir.dtypes import F16, F32, DType
 from mirage_py.ugraph.ir.program import Program
 
 LARGE = Path(__file__).parents[4] / "examples" / "large"
@@ -292,3 +292,40 @@ def test_a_cache_that_is_returned_is_copied_apart(monkeypatch: pytest.MonkeyPatc
 def test_what_a_kernel_has_anyway_is_not_copied_apart(function, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cuts, "_LARGE_COPY_BYTES", 1)
     assert partition_of(trace(function, torch.zeros(3, 4), torch.zeros(3, 4))) is None
+
+
+NORM_LINEAR = """
+B = {rows}, D = 1024, N = 4096
+X[B, D], G[D], W[D, N] : bf16
+Y[b, n] = sum[d](rms_norm[d](X[b, d], eps=1e-6) * G[d] * W[d, n])
+"""
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(1, 1), (64, 1), (8192, 2)])
+def test_rows_are_normalised_before_a_large_matmul_and_in_a_small_one(rows: int, parts: int):
+    found = partition(normalise(spec(NORM_LINEAR.format(rows=rows))))
+    assert len(found.parts) == parts
+
+
+BATCH_NORM = """
+B = 64, D = 48
+X[B, D], R[B, D] : {half}
+let y[b, d] = tanh(X[b, d]) * 2 + R[b, d]
+let m[d] = mean[b](y[b, d])
+Z[b, d] = (y[b, d] - m[d]) / sqrt(mean[b]((y[b, d] - m[d])^2) + 1e-5)
+"""
+
+
+@pytest.mark.parametrize(("in_halves", "between"), [(False, F32), (True, F16)])
+def test_cuts_in_halves_but_for_statistics(in_halves: bool, between: DType):
+    program = normalise(spec(BATCH_NORM.format(half="f16")))
+    found = partition(program, PartitionLimits(operators=4), in_halves=in_halves)
+    assert {t.shape: t.dtype for t in found.cuts} == {(64, 48): between, (48,): F32}
+    assert found.in_halves == in_halves
+    assert found.with_parts(found.parts, "part", "").in_halves == in_halves
+
+
+def test_cuts_of_a_program_in_float32_are_in_float32():
+    program = normalise(spec(BATCH_NORM.format(half="f32")))
+    found = partition(program, PartitionLimits(operators=4), in_halves=True)
+    assert {t.dtype for t in found.cuts} == {F32}
