@@ -59,13 +59,15 @@ class Searching:
         """What was found, its safe families, and those of rewrites."""
         most = self._limits.max_kernels
         # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces
-        # first. So is one whose matmuls have long reductions, of which no two kernels are fast that
-        # do not store statistics of tiles.
+        # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
         is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
-        is_long |= bool(reduced_products(self._normal)) or has_long_products(self._normal)
+        is_long |= bool(reduced_products(self._normal))
+        has_parts = has_long_products(self._normal)
         # Of long rows that are read once the rewrites are the fastest; all else may take any time.
-        is_first = is_long or bool(cuts_into_parts(self._normal, self._ranker.target))
+        is_first = is_long or has_parts or bool(cuts_into_parts(self._normal, self._ranker.target))
         others = self._rewritten() if is_first else []
+        # But for those that store statistics of tiles, where these fit.
+        is_long |= has_parts and bool(others)
         found = self._searched(
             self._normal, self._request.journal, max_kernels=1 if is_long else most
         )

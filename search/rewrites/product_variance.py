@@ -75,16 +75,14 @@ def with_product_variance(
     cut = cut_into_tiles(program, values) if values else None
     if cut is None:
         return []
-    kernels = [_kernel_for(program, v, search, best) for v in values]
-    blocks = [block for block in kernels if block is not None]
-    if len(blocks) < len(kernels):
-        return []
+    kernels = [_kernels_for(program, v, search, best) for v in values]
     types = dict.fromkeys(half_type(program, v) for v in values)
     found: list[UGraph | None] = []
     for half in dict.fromkeys((*types, None)) if len(types) == 1 else (None,):
         families = _Families(program, cut, half)
         endings = [*families.at_once(), *families.with_one_between(search, best, may)]
-        found += [families.made(blocks, ending) for ending in endings]
+        ways = product(product(*kernels), endings)
+        found += [families.made(blocks, ending) for blocks, ending in ways]
     return list({u.digest: u for u in found if u is not None}.values())
 
 
@@ -148,14 +146,19 @@ def _cut(program: Program, value: int, most: int) -> Cut | None:
     return replace(cut, outer=tuple(outer)) if left < _FEWER else None
 
 
-def _kernel_for(
+def _kernels_for(
     program: Program, value: int, search: Search, best: Callable[[Sequence[UGraph]], Timed]
-) -> BlockGraph | None:
-    """The kernel that computes a value fastest, of those that store it at their end."""
+) -> list[BlockGraph]:
+    """The kernels that compute a value fastest with a loop and without one, of those that store it
+    at their end: without one, operands of so many rows may not fit.
+    """
     families = search(piece(program, stored_tensors(program, [value]), value))
     timed = best([u for u in families if kind_of(u) == ONE_KERNEL])
-    blocks = (k for _, u in timed for k in u.kernels if isinstance(k, BlockGraph))
-    return next((b for b in blocks if b.sections[-1].loop is None), None)
+    found: dict[bool, BlockGraph] = {}
+    for block in (k for _, u in timed for k in u.kernels if isinstance(k, BlockGraph)):
+        if block.sections[-1].loop is None:
+            found.setdefault(block.has_loops, block)
+    return list(found.values())
 
 
 # Kernels after those for the results of matmuls, and the values that they read.
