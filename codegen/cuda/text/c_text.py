@@ -106,5 +106,5 @@ def wrapped(text: str, width: int) -> list[str]:
         if cut < 0:
             break
         lines.append(text[:cut])
-        text = ("// " if "// " in text[:cut] else "    ") + text[cut + 1 :]
+        text = ("// " if "//" in text[:cut] else "    ") + text[cut + 1 :]
     return [*lines, text]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mirage_py.codegen.cuda.text.c_text import wrapped
 
 
@@ -11,6 +13,15 @@ def test_a_comment_behind_a_long_statement_stays_one():
     assert len(lines) > 3
     assert lines[0].startswith("__syncthreads();  // ")
     assert all(line.startswith("// ") and len(line) <= 60 for line in lines[1:])
+
+
+@pytest.mark.parametrize("length", range(1, 60))
+def test_a_comment_is_one_wherever_the_line_ends(length: int):
+    """Cut right behind its slashes it was code: long names of parameters did not compile."""
+    name = "t" * length
+    lines = wrapped(f"alignas(16) float {name}[8];  // {name}[d] and more of it", 60)
+    code = [line.partition("//")[0].strip() for line in lines]
+    assert " ".join(c for c in code if c) == f"alignas(16) float {name}[8];"
 
 
 def test_a_long_statement_is_indented():
