@@ -29,8 +29,11 @@ _DOUBT_SHARE = 0.08
 # family all else would be for nothing, with an empty cache the back ends alone take a second to ask
 # for, and the few families that a late ranking looks at may all be refused.
 _LEAST_SEARCH_SHARE = 0.25
-_LEAST_RANK_SHARE = 0.2
+_LEAST_RANK_SHARE = 0.12
 _LEAST_VERIFY_SHARE = 0.1
+# So many seconds is what a ranking of many families takes, however short the budget: they may be a
+# fifth of it.
+_LEAST_RANK_S, _MOST_LATE_SHARE = 2.2, 0.2
 # What measuring gets even if the stages before it took longer: they would have been for nothing.
 _MEASURING_SHARE = 0.1
 # Where nobody asked for a budget, what the parts of a program get in any case that is cut after it
@@ -95,7 +98,8 @@ class TimeBudget:
         """When families have to be screened and ranked, which begins now."""
         if self.seconds is None:
             return None
-        least = _now() + _LEAST_RANK_SHARE * self.seconds
+        few = min(_LEAST_RANK_S, _MOST_LATE_SHARE * self.seconds)
+        least = _now() + max(_LEAST_RANK_SHARE * self.seconds, few)
         return max(self.started + _RANK_SHARE * self.seconds, least)
 
     def ranked_at_last(self, ranked_by: float | None) -> float | None:

@@ -17,7 +17,7 @@ def test_late_stages_have_time_after_long_ones(monkeypatch: pytest.MonkeyPatch):
     for now, searched_by, ranked_by, verified_by, measured_by in (
         (1001.0, 1030.0, 1040.0, 1050.0, 1100.0),
         (1010.0, 1035.0, 1040.0, 1050.0, 1100.0),
-        (1095.0, 1120.0, 1115.0, 1105.0, 1105.0),
+        (1095.0, 1120.0, 1107.0, 1105.0, 1105.0),
     ):
         monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)
         assert budget.searched_by() == searched_by
@@ -53,3 +53,11 @@ def test_parts_have_what_is_left_of_a_budget_that_was_asked_for(
         monkeypatch.setattr(time_budget.time, "monotonic", lambda now=now: now)
         assert budget.left() == pytest.approx(left)
     assert TimeBudget(None).left() is None
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(5.0, 1.0), (11.0, 2.2), (60.0, 7.2)])
+def test_a_late_ranking_of_a_short_budget_has_seconds(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, most: float
+):
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 1000.0 + seconds)
+    assert TimeBudget(seconds, started=1000.0).ranked_by() == 1000.0 + seconds + most
