@@ -19,6 +19,7 @@ from mirage_py.search.tilings.residency import (
     touched_bytes,
 )
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of
 
@@ -57,9 +58,21 @@ class Form:
 
 def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
     """The numbers of splits that a family may have on the target, the nominal one first; none if
-    the family needs clusters that the target lacks.
+    the family needs clusters that the target lacks. Where all blocks of a cluster get the totals
+    of a row, of which each stores its part, their number is a power of two.
     """
-    return split_choices(family.program, max_splits(family, target))
+    choices = split_choices(family.program, max_splits(family, target))
+    shared = {
+        d
+        for k in family.kernels
+        if isinstance(k, BlockGraph)
+        for n in k.nodes
+        if n.op in STORES
+        for d in n.dims
+        if d in k.cluster_dims
+    }
+    inner = {d: outer_dim(d) in shared for d in split_dims(family.program)}
+    return tuple(c for c in choices if all(n & (n - 1) == 0 for d, n in c.items() if inner[d]))
 
 
 def max_splits(family: UGraph, target: Target) -> int:

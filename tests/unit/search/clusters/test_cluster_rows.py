@@ -13,9 +13,11 @@ from unit.search.kernels import FACTORED, block_of, of_kind
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
+from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.search.clusters.cluster_rows import shared_rows
 from mirage_py.search.enumerate.search import SearchResult, search
 from mirage_py.search.extract.family import CLUSTER, ONE_KERNEL
+from mirage_py.search.rank.forms import splits_worth_trying
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.targets import H200
@@ -99,3 +101,18 @@ def test_few_long_rows_are_faster_so():
     assert first.kind == "cluster"
     (before, *_) = rank(families, H200, 12)
     assert first.estimate.time_us < before.estimate.time_us
+
+
+def test_as_many_blocks_share_rows_as_can_exchange_totals():
+    """Fourteen share the rows of an image well, but no kernel is emitted for so many: the plan of a
+    network's part took the whole network with it.
+    """
+    text = "B = 4, H = 112, W = 112\nX[B, H, W] : f16\n"
+    text += "Y[b, h, w] = X[b, h, w] / sqrt(sum[h, w](X[b, h, w]^2) + 1)"
+    image = normalise(parse(text))
+    families = of_kind(search(image, limits=replace(FACTORED, max_cluster_blocks=16)), CLUSTER)
+    graphs = [stabilized(family.ugraph).ugraph for family in families]
+    counts = {n for g in graphs for c in splits_worth_trying(g, H200) for n in c.values()}
+    assert counts == {2, 4, 8, 16}
+    for instance in rank(graphs, H200, 12, "cuda"):
+        emit_kernels(instance.plan)
