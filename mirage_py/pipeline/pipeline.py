@@ -20,7 +20,7 @@ from pathlib import Path
 from mirage_py.arguments import check_type, path_of
 from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import MirageError, UnsupportedError
 from mirage_py.pipeline.joined.joined_composites import joined_composites
 from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
 from mirage_py.pipeline.partition.memory_formats import channels_last
@@ -215,7 +215,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
             _begin_to_compile(request.baselines)
         return found
 
-    whole = partition_of(program, seed=request.seed, measure=measure)
+    whole = partition_of(program, seed=request.seed, measure=measure, apart=not request.rows)
     if whole is not None and request.rows:
         raise UnsupportedError(
             "the program is too large to keep its rows apart",
@@ -280,7 +280,7 @@ def _cut_after_all(ranking: Ranking, *, measure: bool = False) -> Partition | No
     best = ranking.instances[0].estimate.time_us if ranking.instances else math.inf
     if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target, own_matmuls=True):
         return None
-    in_halves = measure and _is_held_to_eager(ranking.normal)
+    in_halves = measure and _is_held_to_eager(ranking.program)
     found = partition(ranking.normal, in_halves=in_halves)
     # What stands after one matmul, as a norm over its results, is cut off from it.
     matmuls = sum(node.op == "matmul" for node in ranking.normal.nodes)
@@ -405,14 +405,17 @@ def _not_judged(tested: Sequence[UGraph], judged: Sequence[UGraph]) -> Iterator[
         yield f"{left} of {len(every)} families were not verified in time: their plans are left out"
 
 
-def partition_of(program: Program, *, seed: int = 0, measure: bool = False) -> Partition | None:
-    """How a program is cut that is too large to be searched whole; None where it is searched whole,
-    also because it cannot be cut. With ``measure`` there is a GPU for the numerical check.
+def partition_of(
+    program: Program, *, seed: int = 0, measure: bool = False, apart: bool = True
+) -> Partition | None:
+    """How a program is cut that is too large to be searched whole, or that returns large inputs,
+    unless these need not stand ``apart``; None where it is searched whole, also because it cannot
+    be cut. With ``measure`` there is a GPU for the numerical check.
     """
     by_library = has_library_values(program)
     if is_searched_whole(program) and not by_library:
-        copies = large_copies(program)
-        return copies_apart(normalise(program, seed=seed)) if copies else None
+        normal = normalise(program, seed=seed) if large_copies(program) else program
+        return copies_apart(normal) if apart and large_copies(normal) else None
     normal = normalise(program, seed=seed)
     found = None
     if by_library or not is_searched_whole(normal):
@@ -425,7 +428,10 @@ def _is_held_to_eager(program: Program) -> bool:
     """Whether PyTorch's own errors are what the numerical check allows."""
     from mirage_py.runtime.numerical_check.device_reference import needs_device
 
-    return needs_device(program, MAX_REFERENCE_WORK)
+    try:
+        return needs_device(program, MAX_REFERENCE_WORK)
+    except MirageError:
+        return False  # the check says what it is
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:

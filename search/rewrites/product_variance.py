@@ -87,10 +87,13 @@ def with_product_variance(
 
 
 def has_long_products(program: Program) -> bool:
-    """Whether it has variances of matmuls' results of which no block has all rows of a column."""
+    """Whether it has variances of matmuls' results of which no block has all rows of a column, and
+    these can be cut into tiles.
+    """
     values = varying_products(program)
     rows = {d for n in variances_of(program.nodes) for d in program.nodes[n].reduced}
-    return bool(values) and prod(program.sizes[d] for d in rows) > _LONG
+    is_long = bool(values) and prod(program.sizes[d] for d in rows) > _LONG
+    return is_long and cut_into_tiles(program, values) is not None
 
 
 def varying_products(program: Program) -> tuple[int, ...]:
@@ -227,10 +230,11 @@ class _Families:
     def _with_parts(self, block: BlockGraph, value: int) -> UGraph:
         """The kernel for a value with the statistics of what its blocks have of it."""
         nodes = self._split.nodes
-        parts = [p for p in self._combined.parts if value in cone(nodes, [p])]
+        above = {p: self._above_values(p) for p in self._combined.parts}
+        parts = [p for p, between in above.items() if any(value in nodes[n].args for n in between)]
+        behind = sorted({n for p in parts for n in above[p]})
         if self._cut.dim:
             block = split_block(block, self._whole, self._cut.dim)
-        behind = [n for n in cone(nodes, parts) if n not in cone(nodes, [value])]
 
         def rule(new: NewNodes, number: int) -> int | None:
             node = block.nodes[number]
@@ -250,6 +254,20 @@ class _Families:
         grid = tuple(a for a in block.grid if a.dim not in held)
         made = replace(rebuild_block(block, rule), grid=grid)
         return UGraph(piece(self._split, self._stored, value, *parts), (made,))
+
+    def _above_values(self, part: int) -> tuple[int, ...]:
+        """What a part is made of, down to the values that are stored: a number or a bias below one
+        of these, too, is made again.
+        """
+        nodes = self._split.nodes
+        found: dict[int, None] = {}
+        todo = [part]
+        while todo:
+            n = todo.pop()
+            if n not in found and n not in self._values:
+                found[n] = None
+                todo += nodes[n].args
+        return tuple(found)
 
     def _store(self, new: NewNodes, value: int, place: int) -> None:
         index = tuple(map(ix.dim, axes_as_read(self._split, self._split.nodes[value].dims)))

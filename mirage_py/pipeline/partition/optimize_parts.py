@@ -34,7 +34,7 @@ from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import Kernel, UGraph
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
 
@@ -164,22 +164,23 @@ def _tested(
     """
     composites: list[Composite] = []
     notes: list[str] = []
-    faults: dict[tuple[Kernel, ...], str] = {}
+    faults: dict[tuple[object, ...], str] = {}
     started = time.monotonic()
     until = inf if deadline is None else started + _OF_SAMPLES * (deadline - started)
     left_out = 0
     for composite in found:
         blocks = composite.plan.ugraph.in_blocks
         # To a sample all numbers are exact, whatever the types between kernels.
-        if blocks.kernels not in faults:
+        sampled = blocks.program, blocks.kernels, tuple(t.shape for t in blocks.intermediates)
+        if sampled not in faults:
             if composites and time.monotonic() > until:
                 left_out += 1
                 continue
-            fault = faults[blocks.kernels] = _fault(whole, blocks, seed)
+            fault = faults[sampled] = _fault(whole, blocks, seed)
             if fault:
                 refused = f"the parts together ({composite.plan.backend}) were refused"
                 notes.append(f"{refused}: {fault}")
-        composites += [] if faults[blocks.kernels] else [composite]
+        composites += [] if faults[sampled] else [composite]
     if left_out:
         notes.append(f"{left_out} composites were left out: there was no time to test them")
     return composites, notes

@@ -232,16 +232,21 @@ class AheadCompiler:
         self._left: deque[Plan] = deque()
 
     def begin(self, plans: Sequence[Plan], share: float = 1.0) -> None:
-        """These plans come next, the first ones first: until ``share`` of its workers are busy."""
+        """These plans come next, the first ones first: one for each of ``share`` of its workers
+        begins, unless these are busy. More would be emitted here while the caller waits.
+        """
         self._left = deque(plans)
-        while self.go_on(share):
-            pass
+        for _ in range(int(share * self._share * Settings.from_env().workers)):
+            if not self.go_on(share):
+                break
 
     def go_on(self, share: float = 1.0) -> bool:
         """Begin with the next plan, unless ``share`` of its workers are busy; whether it did."""
+        if not self._left:
+            return False
         settings = Settings.from_env()
         with WARM.lent(settings.workers) as pool:
-            if pool is None or not self._left:
+            if pool is None:
                 return False
             few = share < 1.0 and pool.places <= _FEW_PLACES
             if few or pool.ahead >= share * self._share * pool.places:

@@ -88,6 +88,7 @@ class _Writer:
         self.out = CodeWriter()
         self.has_bare_exp = False
         self.wide = _computed_wide(program)
+        self.weights: dict[int, _Value] = {}
         self.depth = 0
 
     def module(self) -> str:
@@ -156,10 +157,13 @@ class _Writer:
         if isinstance(found, Softmax):
             return self._softmax(found)
         if isinstance(found, Attention):
-            # What the product reads is the normalised weights, under the same node.
-            self.values[found.weights_node] = self._named(
-                found.weights_node, self._softmax(found.weights)
-            )
+            # What the product reads is the normalised weights, under the same node. They are there
+            # already where something below the other operand had to come first.
+            if found.weights_node not in self.weights:
+                self.weights[found.weights_node] = self._named(
+                    found.weights_node, self._softmax(found.weights)
+                )
+            self.values[found.weights_node] = self.weights[found.weights_node]
             try:
                 return self._matmul(self.nodes[found.matmul])
             finally:

@@ -16,7 +16,7 @@ decided by rounding there as well, and either answer is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -124,7 +124,9 @@ class FloatScreen:
         """
         try:
             program, small = at_extents(family, _extents(family))
-            small = replace(small, kernels=tuple(map(_with_exact_stores, small.kernels)))
+            between = {t.name for t in small.intermediates}
+            exact = (_with_exact_stores(kernel, between) for kernel in small.kernels)
+            small = replace(small, kernels=tuple(exact))
             if program_work(program) > _MOST_WORK:
                 return ""
             return next((f for case in self._cases(program) if (f := case.fault(small))), "")
@@ -226,13 +228,14 @@ def at_extents(family: UGraph, extents: Mapping[str, int]) -> tuple[Program, UGr
     return ours, replace(small, program=ours, kernels=kernels)
 
 
-def _with_exact_stores(kernel: Kernel) -> Kernel:
-    """The kernel without casts of what it stores: types of intermediates are no part of a formula,
-    and what is lost in them is for the type screen to judge.
+def _with_exact_stores(kernel: Kernel, between: Collection[str]) -> Kernel:
+    """The kernel without casts of what it stores ``between`` kernels, whatever else reads these:
+    types of intermediates are no part of a formula, and the type screen judges what is lost.
     """
     if not isinstance(kernel, BlockGraph):
         return kernel
-    stored = {a for _, n in kernel.stores() for a in n.args if kernel.nodes[a].op == "cast"}
+    stores = [n for _, n in kernel.stores() if n.access.tensor in between]
+    stored = {a for n in stores for a in n.args if kernel.nodes[a].op == "cast"}
 
     def rule(new: NewNodes, number: int) -> int:
         (argument, *_) = kernel.nodes[number].args or (number,)

@@ -246,7 +246,7 @@ def test_samples_of_composites_have_a_share_of_the_time(
         return SampleEvidence(True, 1, 1)
 
     def composite(kernels: str) -> Any:
-        blocks = SimpleNamespace(kernels=kernels)
+        blocks = SimpleNamespace(program=whole.program, kernels=kernels, intermediates=())
         return SimpleNamespace(plan=SimpleNamespace(ugraph=SimpleNamespace(in_blocks=blocks)))
 
     monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)

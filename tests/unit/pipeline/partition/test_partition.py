@@ -278,6 +278,8 @@ def test_a_cache_that_is_returned_is_copied_apart(monkeypatch: pytest.MonkeyPatc
     results = [o.tensor.name for o in program.outputs]
     written = [[o.tensor.name for o in part.outputs] for part in found.parts]
     assert written == [results[1:3], results[:1], results[3:]]
+    # Programs whose rows are kept apart are not cut.
+    assert partition_of(program, apart=False) is None
     check_sequence(found.program, found)
 
 

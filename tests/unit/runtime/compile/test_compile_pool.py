@@ -352,6 +352,20 @@ def test_what_is_compiled_ahead_is_emitted_and_compiled_once(monkeypatch: pytest
     warm.end()
 
 
+def test_no_more_is_emitted_at_once_than_there_are_workers(monkeypatch: pytest.MonkeyPatch):
+    """Kernels that are in the cache take no time: all of hundreds of plans were emitted."""
+    clock = Clock(monkeypatch)
+    warm = WarmWorkers()
+    monkeypatch.setattr(compile_pool, "WARM", warm)
+    monkeypatch.setattr(WorkerPool, "ahead", 0)
+    monkeypatch.setenv("MIRAGE_PY_WORKERS", "4")
+    compile_pool.keep_compile_workers()
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(7)]
+    compile_pool.AheadCompiler(90).begin(plans)
+    assert clock.order.count("emitted") == 4
+    warm.end()
+
+
 def test_few_workers_compile_nothing_while_plans_are_ranked(monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
     warm = WarmWorkers()

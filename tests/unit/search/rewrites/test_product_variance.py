@@ -91,6 +91,28 @@ def test_they_are_equal_to_the_program(families: list[UGraph]) -> None:
     assert not tests.run(replace(families[0], kernels=(*families[0].kernels[:-1], wrong))).equal
 
 
+# A number and a bias below a value are above it, too; and a value is made of another one.
+SCALED = NORMED.replace("* W[n, d]) + B[n]", "* W[n, d]) / {m} + B[n]")
+OF_ANOTHER = """M = {m}, N = {n}, D = {d}
+X[M, D], W[N, D], B[N] : {dtype}
+let P[m, n] = sum[d](X[m, d] * W[n, d]) + B[n]
+let Q[m, n] = tanh(P[m, n]) * B[n]
+let A[n] = sum[m](P[m, n]) / {m}
+let V[n] = sum[m](square(P[m, n] - A[n])) / {m}
+let C[n] = sum[m](Q[m, n]) / {m}
+let U[n] = sum[m](square(Q[m, n] - C[n])) / {m}
+Y[m, n] = (P[m, n] - A[n]) / sqrt(V[n] + 0.00001) + (Q[m, n] - C[n]) / sqrt(U[n] + 0.00001)"""
+
+
+@pytest.mark.parametrize("text", [SCALED, OF_ANOTHER])
+def test_statistics_are_made_of_their_value_alone(text: str) -> None:
+    program = normalise(parse(text.format(m=384, n=40, d=512, dtype="bf16")))
+    found = families_of(program)
+    assert found
+    tests = FamilyTests(program, trials=2, seed=0)
+    assert all(tests.run(family).equal for family in found[:2])
+
+
 def test_some_kernel_fits_where_operands_of_all_rows_do_not() -> None:
     """Of 245 rows of 256 inner positions a block has no room: without a loop nothing fitted."""
     found = families_of(program_of(31360, 64, 256))
