@@ -11,7 +11,7 @@ that: one over the parts, one that combines them, and what reads the results, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import islice
@@ -161,23 +161,31 @@ def cuts_into_parts(program: Program, target: Target) -> list[Cut]:
     run = prod(program.sizes[d] for d in reduced if distances[d] < beside)
     found = []
     for most in _ALONG if run >= _LONG_RUN else (run * points for points in _ACROSS):
-        left, outer, cut = most, list[str](), Cut(())
-        for dim in sorted(reduced, key=lambda d: (distances[d], d)):
-            size = program.sizes[dim]
-            if not outer and size <= left:
-                left //= size
-                continue
-            inner = 1 if outer else max(n for n in range(1, left + 1) if size % n == 0)
-            part = outer_dim(dim)
-            if inner > 1 and part not in program.sizes and part not in program.tensors:
-                left //= inner
-                cut = Cut((), dim, size // inner)
-                outer.append(part)
-            else:
-                outer.append(dim)
-        if outer and left <= _SMALLER:
-            found.append(replace(cut, outer=tuple(outer)))
+        cut, left = cut_along(program, sorted(reduced, key=lambda d: (distances[d], d)), most)
+        if cut.outer and left <= _SMALLER:
+            found.append(cut)
     return list(dict.fromkeys(found))
+
+
+def cut_along(program: Program, dims: Iterable[str], most: int) -> tuple[Cut, int]:
+    """The dimensions in parts of ``most`` points or fewer, the first ones inside a part, and how
+    many times more points a part might have.
+    """
+    left, outer, cut = most, list[str](), Cut(())
+    for dim in dims:
+        size = program.sizes[dim]
+        if not outer and size <= left:
+            left //= size
+            continue
+        inner = 1 if outer else max(n for n in range(1, left + 1) if size % n == 0)
+        part = outer_dim(dim)
+        if inner > 1 and part not in program.sizes and part not in program.tensors:
+            left //= inner
+            cut = Cut((), dim, size // inner)
+            outer.append(part)
+        else:
+            outer.append(dim)
+    return replace(cut, outer=tuple(outer)), left
 
 
 def _distance(program: Program, loads: Sequence[Access], dim: str) -> float:

@@ -25,6 +25,7 @@ from mirage_py.search.rewrites.parallel_variance import (
     as_written,
     combined_variances,
     combining,
+    cut_along,
     totals_of,
     variances_of,
 )
@@ -45,7 +46,7 @@ from mirage_py.ugraph.ir.node import REDUCING, Access
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
-from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
+from mirage_py.ugraph.rewrite.split_dim import split_dim
 
 Search = Callable[[Program], Sequence[UGraph]]
 
@@ -132,21 +133,8 @@ def _cut(program: Program, value: int, most: int) -> Cut | None:
     """The cut into parts of ``most`` rows, or a few less."""
     nodes = program.nodes
     rows = [d for n in variances_of(nodes) for d in nodes[n].reduced]
-    left, outer, cut = most, list[str](), Cut(())
-    for dim in reversed([d for d in nodes[value].dims if d in rows]):
-        size = program.sizes[dim]
-        if not outer and size <= left:
-            left //= size
-            continue
-        inner = 1 if outer else max(n for n in range(1, left + 1) if size % n == 0)
-        part = outer_dim(dim)
-        if inner > 1 and part not in program.sizes and part not in program.tensors:
-            left //= inner
-            cut = Cut((), dim, size // inner)
-            outer.append(part)
-        else:
-            outer.append(dim)
-    return replace(cut, outer=tuple(outer)) if left < _FEWER else None
+    cut, left = cut_along(program, [d for d in reversed(nodes[value].dims) if d in rows], most)
+    return cut if left < _FEWER else None
 
 
 def _kernels_for(
