@@ -414,8 +414,9 @@ def partition_of(
     """
     by_library = has_library_values(program)
     if is_searched_whole(program) and not by_library:
-        normal = normalise(program, seed=seed) if large_copies(program) else program
-        return copies_apart(normal) if apart and large_copies(normal) else None
+        return (
+            copies_apart(normalise(program, seed=seed)) if apart and large_copies(program) else None
+        )
     normal = normalise(program, seed=seed)
     found = None
     if by_library or not is_searched_whole(normal):

@@ -100,15 +100,19 @@ def predicted_us(whole: Partition, chosen: Sequence[Chosen], plan: Plan) -> floa
 
 
 def with_other_types(found: Sequence[Composite], target: Target) -> list[Composite]:
-    """The composites, and the first of them with other types of large tensors between parts: with
-    the inputs' half type where that saves time, or with float32 where the partition is in halves.
+    """The composites in their order, and beside the first of them, the faster one first, the same
+    with other types of large tensors between parts: with the inputs' half type where that saves
+    time, or with float32 where the partition is in halves.
 
     PyTorch rounds what its calls return. Here a cut may be elsewhere, and half a unit in the last
     place before an exponential is far more than that: the numerical check decides.
     """
-    others = [_with_other_types(c, target) if n < _TWICE else None for n, c in enumerate(found)]
-    every = [*found, *(c for c in others if c is not None)]
-    return sorted(every, key=lambda c: c.time_us)
+    every: list[Composite] = []
+    for number, composite in enumerate(found):
+        other = _with_other_types(composite, target) if number < _TWICE else None
+        both = [composite] if other is None else [composite, other]
+        every += sorted(both, key=lambda c: c.time_us)
+    return every
 
 
 def _with_other_types(composite: Composite, target: Target) -> Composite | None:

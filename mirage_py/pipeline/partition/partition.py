@@ -97,9 +97,13 @@ def partition(
     )
 
 
-def copies_apart(program: Program) -> Partition:
-    """The ``large_copies`` of a program in normal form, each a part by itself, and the rest."""
+def copies_apart(program: Program) -> Partition | None:
+    """The ``large_copies`` of a program in normal form, each a part by itself, and the rest; None
+    where that form has none.
+    """
     copied = large_copies(program)
+    if not copied:
+        return None
     rest = [o for o in program.outputs if o not in copied]
     flow = Flow(program)
     parts = [

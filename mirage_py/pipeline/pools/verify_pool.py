@@ -18,7 +18,7 @@ from typing import Any
 from mirage_py.errors import UnsupportedError
 from mirage_py.reasons import read_reason
 from mirage_py.runtime.process.executor import Executor, reply_of
-from mirage_py.runtime.process.warm_workers import WARM
+from mirage_py.runtime.process.warm_workers import FEW_PLACES, WARM
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.settings import Settings
 from mirage_py.ugraph.ir.program import Program
@@ -41,8 +41,6 @@ _BEGUN_S = 1.5
 # Share of an executor's places that test families while the others compile, and before much does:
 # that is a family of most structures.
 _AHEAD_SHARE, IDLE_SHARE = 0.5, 0.75
-# With no more than these nothing is tested ahead: this process and what compiles take them.
-_FEW_PLACES = 3
 _LOOK_S = 0.05
 
 # Tests that were asked for, by the digests of the families.
@@ -63,7 +61,7 @@ def begin_findings(
     by a ``share`` of the places of an executor that has many.
     """
     ahead = dict(begun or {})
-    most = int(share * executor.places) if executor.places > _FEW_PLACES else 0
+    most = int(share * executor.places) if executor.places > FEW_PLACES else 0
     free = most - sum(not f.done() for f in ahead.values())
     fresh = [f for f in {f.digest: f for f in families}.values() if f.digest not in ahead]
     task = _task(program, trials, seed)

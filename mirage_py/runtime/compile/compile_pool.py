@@ -18,7 +18,7 @@ from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.farm.dask_executor import executor_of
 from mirage_py.runtime.process.executor import COMPILE, INTERRUPTED, OUT_OF_TIME
-from mirage_py.runtime.process.warm_workers import WARM
+from mirage_py.runtime.process.warm_workers import FEW_PLACES, WARM
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.settings import Settings
@@ -28,8 +28,6 @@ Source = KernelSource | CudaSource
 
 # Plans that have to be there before those that still compile are given up.
 _ENOUGH = 6
-# With no more than these what is still ranked is waited for: this process takes one of the cores.
-_FEW_PLACES = 3
 # Kernels of plans that compile ahead, until a pool is asked for them.
 _AHEAD: dict[Plan, tuple[Source, ...]] = {}
 
@@ -248,7 +246,7 @@ class AheadCompiler:
         with WARM.lent(settings.workers) as pool:
             if pool is None:
                 return False
-            few = share < 1.0 and pool.places <= _FEW_PLACES
+            few = share < 1.0 and pool.places <= FEW_PLACES
             if few or pool.ahead >= share * self._share * pool.places:
                 return False
             plan = self._left.popleft()

@@ -21,6 +21,9 @@ from mirage_py.runtime.process.worker_process import Task
 IDLE_S = 60.0
 # What the last task of a worker is waited for, as for the GPU memory that it gives back.
 _LAST_S = 2.0
+# With no more workers than these none does anything ahead: this process and what is asked for now
+# take the cores.
+FEW_PLACES = 3
 # Workers that start at the same time, beside a search.
 _AT_ONCE = 3
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mirage_py.frontend.spec import parse
@@ -70,3 +72,13 @@ def test_cuts_in_halves_are_tried_in_float32():
     assert {t.dtype for t in wide.plan.ugraph.intermediates} == {F32}
     validate_ugraph(wide.plan.ugraph)
     assert check_interpreted(halves.whole.program, wide.plan, seed=1).passed
+
+
+def test_what_was_measured_part_by_part_stays_first():
+    """Another composite that is predicted to be faster comes after it and its twin."""
+    (measured,) = composites("bf16", "bf16")
+    predicted = replace(measured, time_us=measured.time_us / 2)
+    found = with_other_types([measured, predicted], H200)
+    assert found[1] is measured
+    assert found[3] is predicted
+    assert len(found) == 4
