@@ -14,11 +14,12 @@ from mirage_py.pipeline.trace import stages
 from mirage_py.runtime.cpu.type_screen import TypeScreen
 from mirage_py.runtime.process.executor import Executor
 from mirage_py.search.enumerate.search import Family, SearchLimits, SearchResult, search
+from mirage_py.search.rank.forms import sort_of
 from mirage_py.search.rank.kernel_choices import KernelRanker
-from mirage_py.search.rank.shortlist import Terms, best_families, likely_families, sort_of
+from mirage_py.search.rank.shortlist import Terms, best_families, likely_families
 from mirage_py.search.rewrites.long_reductions import reduced_products
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts
-from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
+from mirage_py.search.rewrites.product_chains import is_long_chain
 from mirage_py.search.rewrites.product_variance import has_long_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import SafetyScreen
@@ -58,9 +59,9 @@ class Searching:
     ) -> tuple[SearchResult, list[UGraph], list[UGraph]]:
         """What was found, its safe families, and those of rewrites."""
         most = self._limits.max_kernels
-        # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces
-        # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
-        is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
+        # A long chain of matmuls is searched in pieces first. So is one whose matmuls have long
+        # reductions, of which no two kernels are fast.
+        is_long = is_long_chain(self._normal)
         is_long |= bool(reduced_products(self._normal))
         has_parts = has_long_products(self._normal)
         # Of long rows that are read once the rewrites are the fastest; all else may take any time.

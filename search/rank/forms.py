@@ -11,7 +11,7 @@ from mirage_py.search.model.library_model import clearing_us, matmul_flops
 from mirage_py.search.model.matmul_rates import fastest_rate, program_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.search.space.splits import MAX_SPLITS, at_splits, split_choices, split_dims
-from mirage_py.search.tilings.kinds import describe, kind_of
+from mirage_py.search.tilings.kinds import CHAIN, describe, kind_of
 from mirage_py.search.tilings.residency import (
     accesses_of,
     in_cache,
@@ -22,6 +22,9 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of
+
+# What forms that are alike to the model have in common.
+Sort = tuple[str, int, bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +42,9 @@ class Form:
     name: str
 
     @property
-    def sort(self) -> tuple[str, int]:
-        """Forms of one sort are alike to the model: the kind, and how many kernels."""
-        return self.kind, len(self.ugraph.kernels)
+    def sort(self) -> Sort:
+        """See ``sort_of``."""
+        return sort_of(self.ugraph)
 
     def lower_bound_us(self, target: Target) -> float:
         """No plan of this form is predicted to be faster: every kernel moves what is not in the
@@ -54,6 +57,22 @@ class Form:
         return _kernel_bound_us(
             self.ugraph, self.ugraph.kernels[number], self.in_cache[number], target
         )
+
+
+def sort_of(ugraph: UGraph) -> Sort:
+    """The kind, how many kernels, and whether several kernels leave all operands of matmuls in
+    memory: then no block computes what others do, of which a lower bound knows nothing.
+    """
+    kind = kind_of(ugraph)
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    computed = any(
+        block.nodes[a].op != "load"
+        for block in blocks
+        for node in block.nodes
+        if node.op == "matmul"
+        for a in node.args
+    )
+    return kind, len(ugraph.kernels), kind == CHAIN and not computed
 
 
 def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:

@@ -1,8 +1,8 @@
 """The short list: forms of families that are worth a ranking of all their tilings.
 
 Families are visited in the order of a lower bound; those that cannot come near the best are
-skipped. The others get a quick prediction. It only compares families of one sort (kind and number
-of kernels), so each sort keeps its own best.
+skipped. The others get a quick prediction. It only compares families of one sort (``sort_of``), so
+each sort keeps its own best.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from math import inf
 
-from mirage_py.search.rank.forms import Form
+from mirage_py.search.rank.forms import Form, Sort, sort_of
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
@@ -87,7 +87,7 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms = F
 
 
 def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> list[Form]:
-    by_sort: dict[tuple[str, int], list[Form]] = {}
+    by_sort: dict[Sort, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
         choices = ranker.splits(family)
@@ -106,10 +106,10 @@ def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> l
 
 def likely_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[UGraph]:
     """Families, not yet safe perhaps, in the order given without those that a ranking will not look
-    at: of each sort (kind and number of kernels) those of the best lower bounds stay, many times
+    at: of each sort those of the best lower bounds stay, many times
     what gets a quick prediction.
     """
-    by_sort: dict[tuple[str, int], list[int]] = {}
+    by_sort: dict[Sort, list[int]] = {}
     for number, family in enumerate(families):
         by_sort.setdefault(sort_of(family), []).append(number)
     kept: list[int] = []
@@ -119,11 +119,6 @@ def likely_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[UG
             numbers = sorted(numbers, key=bounds.__getitem__)[:_LIKELY_PER_SORT]
         kept += numbers
     return [families[n] for n in sorted(kept)]
-
-
-def sort_of(family: UGraph) -> tuple[str, int]:
-    """Families of one sort are alike to the model: the kind, and how many kernels."""
-    return kind_of(family), len(family.kernels)
 
 
 def _nominal_bound_us(family: UGraph, ranker: KernelRanker) -> float:
@@ -196,8 +191,8 @@ def _probed(
     bounded = [(ranker.bound_us(f), f) for f in forms]
     best_us = inf
     found: list[_Timed] = []
-    of_sort: Counter[tuple[str, int]] = Counter()
-    asked: Counter[tuple[str, int]] = Counter()
+    of_sort: Counter[Sort] = Counter()
+    asked: Counter[Sort] = Counter()
     for bound_us, form in sorted(bounded, key=_time):
         sort = form.sort
         is_hopeless = bound_us > HOPELESS * best_us and of_sort[sort]

@@ -5,24 +5,32 @@ keys. A longer chain (queries through a matrix of their head, then attention to 
 share, then another matrix) wants three kernels and more. So it is cut at operands of matmuls, where
 least goes through memory; every piece is searched by itself, and the best families of the pieces,
 each with its own kernels, splits and library calls, are combined, the fastest by the model first.
+
+Large matmuls before or after a norm or a softmax (two layers and a norm of the result) are cut from
+one another, too: two kernels would have one matmul in each, and a block of the second all columns
+of its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
 from math import prod
 
 from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
 from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
 # Matmuls of one piece that wait for one another.
 _LINKS = 2
+# Operations of a matmul that takes several times as long as a launch, and the depth of one that
+# takes several times as long as its results do to memory and back.
+_LARGE, _DEEP = 1 << 33, 512
 # A longer chain in two kernels takes long to search, and is slow.
-TWO_KERNELS_HOLD = 3
+_TWO_KERNELS_HOLD = 3
 # Of the values where a chain may be cut, so many at once, of so many.
 _MOST_CUTS, _MOST_PLACES = 4, 8
 # Cuts that are searched: the best, and those that move hardly more.
@@ -61,15 +69,48 @@ def chain_cuts(program: Program) -> list[tuple[int, ...]]:
     """Sets of values to store so that no piece has too long a chain, each without a value that it
     could do without; what moves least first.
     """
-    if chained_products(program) <= _LINKS:
+    return _cuts_between_large(program) or _cuts_into(program, _LINKS, _places(program))
+
+
+def is_long_chain(program: Program) -> bool:
+    """Whether its families of two kernels take long to search, and are slow beside those of its
+    pieces.
+    """
+    return chained_products(program) > _TWO_KERNELS_HOLD or bool(_cuts_between_large(program))
+
+
+def _cuts_between_large(program: Program) -> list[tuple[int, ...]]:
+    return _cuts_into(program, 1, _large_results(program, _places(program)))
+
+
+def _large_results(program: Program, places: Collection[int]) -> list[int]:
+    """Those of the places that large matmuls make, if there are reductions that are no matmuls."""
+    nodes, sizes = program.nodes, program.sizes
+    if all(n.op == "matmul" or n.op not in REDUCING for n in nodes):
         return []
-    places = _places(program)
+    # For each value whether all matmuls next before it are large, and there are some.
+    large: list[bool | None] = []
+    for node in nodes:
+        before = [known for a in node.args if (known := large[a]) is not None]
+        if node.op == "matmul":
+            depth = prod(sizes[d] for d in node.reduced)
+            work = 2 * depth * prod(sizes[d] for d in node.dims)
+            large.append(work >= _LARGE and depth >= _DEEP)
+        else:
+            large.append(all(before) if before else None)
+    return [v for v in places if large[v]]
+
+
+def _cuts_into(program: Program, links: int, places: Sequence[int]) -> list[tuple[int, ...]]:
+    """Those after which so many matmuls wait for one another."""
+    if chained_products(program) <= links:
+        return []
     found: list[tuple[int, ...]] = []
     for count in range(1, min(_MOST_CUTS, len(places)) + 1):
         for values in combinations(places, count):
             if any(set(values) > set(fewer) for fewer in found):
                 continue
-            if chained_products(program, values) <= _LINKS:
+            if chained_products(program, values) <= links:
                 found.append(values)
     costs = {values: sum(_moved(program, v) for v in values) for values in found}
     found.sort(key=costs.__getitem__)

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.node import Attr, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
@@ -38,7 +40,8 @@ class _Step:
 
 def with_hoisted_epilogues(ugraph: UGraph) -> UGraph:
     """The µGraph with all epilogues computed where their operand is stored; the same µGraph where
-    there are none. Values and types do not change, except for the order of a quotient's roundings.
+    there are none. Values do not change, except for the order of a quotient's roundings: a result
+    that only matmuls read now is stored in the type to which they round it.
     """
     for tensor in ugraph.intermediates:
         if not tensor.dtype.is_half:
@@ -58,7 +61,23 @@ def _with_hoisted(ugraph: UGraph, tensor: str) -> UGraph:
     if not chain or any(other != chain for other in chains):
         return ugraph
     kernels = tuple(_with_epilogue(_reading(b, tensor), tensor, chain) for b in blocks)
-    return replace(ugraph, kernels=kernels)
+    return _as_read(replace(ugraph, kernels=kernels), tensor)
+
+
+def _as_read(ugraph: UGraph, tensor: str) -> UGraph:
+    """The µGraph with a tensor in the half type to which all that reads it rounds it."""
+    kinds: set[DType | None] = set()
+    for block in ugraph.kernels:
+        assert isinstance(block, BlockGraph)
+        types, users = dot_types(block, ugraph.tensors), reads_of(block.nodes)
+        for number, load in block.loads():
+            if load.access.tensor == tensor:
+                kinds |= {types.get(user) for user in users[number]}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None or not kind.is_half:
+        return ugraph
+    stored = (replace(t, dtype=kind) if t.name == tensor else t for t in ugraph.intermediates)
+    return replace(ugraph, intermediates=tuple(stored))
 
 
 def _chain(block: BlockGraph, load: int) -> tuple[_Step, ...]:

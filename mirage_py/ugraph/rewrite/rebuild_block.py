@@ -58,9 +58,10 @@ def rebuild_block(
 
 
 def without_unread(block: BlockGraph) -> BlockGraph:
-    """The block graph without nodes that no store needs; sections stay, also empty ones."""
+    """The block graph without nodes that no store needs, and without sections of such alone."""
     needed = [n.op in STORES for n in block.nodes]
     for number in reversed(range(len(block.nodes))):
         for argument in block.nodes[number].args if needed[number] else ():
             needed[argument] = True
-    return rebuild_block(block, lambda new, n: new.copy(n) if needed[n] else None)
+    read = rebuild_block(block, lambda new, n: new.copy(n) if needed[n] else None)
+    return replace(read, sections=tuple(s for s in read.sections if s.nodes))

@@ -14,7 +14,7 @@ from unit.search.kernels import in_all_rings
 
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.rank import shortlist as shortlist_module
-from mirage_py.search.rank.forms import Form
+from mirage_py.search.rank.forms import Form, Sort, sort_of
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
@@ -24,7 +24,6 @@ from mirage_py.search.rank.shortlist import (
     likely_families,
     likely_first,
     shortlist,
-    sort_of,
 )
 from mirage_py.search.stabilize import safe
 from mirage_py.search.stabilize.safe import SafetyScreen
@@ -302,7 +301,7 @@ def test_of_many_families_of_a_sort_those_with_the_best_bounds_are_likely(
     ranker = KernelRanker(H200)
     assert likely_families(lora, ranker) == lora
     monkeypatch.setattr(shortlist_module, "_LIKELY_PER_SORT", 2)
-    by_sort: dict[tuple[str, int], list[UGraph]] = {}
+    by_sort: dict[Sort, list[UGraph]] = {}
     for family in lora:
         by_sort.setdefault(sort_of(family), []).append(family)
 

@@ -71,6 +71,23 @@ def test_no_scale_of_an_exponential_is_stored_between_pieces() -> None:
     assert chain_cuts(normalise(p.b.build())) == []
 
 
+def layers(m: int, *, n: int = 4096) -> Program:
+    """Two layers, and the sum of each row of the result."""
+    p = programs.Spec("layers", m=m, d=1024, n=n, o=1024)
+    hidden = p.b.apply("relu", p.contract(p.load("X", "md"), p.load("A", "dn"), "d"))
+    result = p.contract(hidden, p.load("B", "no"), "n")
+    p.output("O", p.b.apply("div", result, p.b.sum(result, ["o"])), "mo")
+    return p.b.build()
+
+
+def test_large_matmuls_before_a_norm_are_cut_from_one_another() -> None:
+    program = normalise(layers(8192))
+    (values,) = chain_cuts(program)
+    assert [program.nodes[v].op for v in values] == ["relu"]
+    # A launch costs as much as small ones take.
+    assert chain_cuts(normalise(layers(16))) == []
+
+
 def test_latent_attention_is_a_small_matmul_split_attention_and_a_matmul() -> None:
     families = with_cut_chains(normalise(latent()), best)
     split = [u for u in families if kind_of(u) == SPLIT and len(u.kernels) == 4]

@@ -67,10 +67,14 @@ def graph(end: str, dtype: str = "f32") -> UGraph:
     return found
 
 
-def ops(ugraph: UGraph, number: int) -> list[str]:
+def _block(ugraph: UGraph, number: int) -> BlockGraph:
     block = ugraph.kernels[number]
     assert isinstance(block, BlockGraph)
-    return [n.op for n in block.nodes]
+    return block
+
+
+def ops(ugraph: UGraph, number: int) -> list[str]:
+    return [n.op for n in _block(ugraph, number).nodes]
 
 
 def test_the_reciprocal_root_is_stored() -> None:
@@ -98,3 +102,62 @@ def test_a_value_that_is_read_in_two_ways_stays() -> None:
 def test_halves_stay() -> None:
     before = graph(DIVIDED, "f16")
     assert with_hoisted_epilogues(before) is before
+
+
+_LAYERS = """ugraph layers
+dim m = 5
+dim d = 8
+dim n = 7
+dim o = 6
+input X[5, 8] : bf16
+input A[8, 7] : bf16
+input B[7, 6] : {other}
+output O[5, 6] : bf16
+tensor mid0[5, 7] : f32
+program {{
+  %0 = const 0.0
+  %1 = load X[m, d]
+  %2 = load A[d, n]
+  %3 = load B[n, o]
+  %4 = matmul[d] %1, %2 : [m, n]
+  %5 = maximum %0, %4 : [m, n]
+  %6 = matmul[n] %5, %3 : [m, o]
+  return O[m, o] = %6
+}}
+kernel first {{
+  grid m by ?, n by ?
+  %0 = load X[m, d]
+  %1 = load A[d, n]
+  %2 = matmul[d] %0, %1 : [m, n]
+  store mid0[m, n] = %2
+}}
+kernel last {{
+  grid m by ?, o by ?
+  %0 = const 0.0
+  loop n by ? {{
+    %1 = load mid0[m, n]
+    %2 = load B[n, o]
+    %3 = maximum %0, %1 : [m, n]
+    %4 = matmul[n] %3, %2 : [m, o]
+    %5 = accum_sum %4 : [m, o]
+  }}
+  store O[m, o] = %5
+}}
+"""
+
+
+def test_a_section_is_left_out_with_all_that_was_in_it() -> None:
+    found = with_hoisted_epilogues(parse_ugraph(_LAYERS.format(other="bf16"), "text"))
+    validate_ugraph(found)
+    assert ops(found, 0)[-2:] == ["maximum", "store"]
+    assert "maximum" not in ops(found, 1)
+    assert [s.loop for s in _block(found, 1).sections] == ["n", None]
+    assert field_test(found.program, found, seed=0).equal
+
+
+def test_operands_are_stored_in_the_type_that_matmuls_round_them_to() -> None:
+    found = with_hoisted_epilogues(parse_ugraph(_LAYERS.format(other="bf16"), "text"))
+    assert [t.dtype.name for t in found.intermediates] == ["bf16"]
+    # A matmul with float32 beside it takes all digits.
+    exact = with_hoisted_epilogues(parse_ugraph(_LAYERS.format(other="f32"), "text"))
+    assert [t.dtype.name for t in exact.intermediates] == ["f32"]
