@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
@@ -34,8 +32,6 @@ def install() -> None:
         exported._collect_all_valid_cia_ops = functools.cache(of_torch)
         exported._is_preservable_cia_op = functools.cache(exported._is_preservable_cia_op)
         sys.modules["torch._ops"].Callable = typing.Callable
-        overrides = exported._override_composite_implicit_decomp
-        exported._override_composite_implicit_decomp = _kept(overrides)
     of_random_numbers = sys.modules.get("torch._decomp.decompositions_for_rng")
     if of_random_numbers is not None:
         none = sys.modules["torch"].tensor(())
@@ -53,37 +49,3 @@ def install() -> None:
 
 def _ignored(_: logging.Handler) -> None:
     """In place of a method."""
-
-
-def _kept(overrides: Callable[..., Any]) -> Callable[..., Any]:
-    """Rules for several hundred operators are in force while one program is decomposed, a dozen
-    kernels for each. They are the same for every program: here each operator is given the kernels
-    that it had the first time.
-    """
-    known: dict[tuple[int, ...], tuple[Mapping[Any, Any], ...]] = {}
-    fakes = sys.modules["torch._subclasses.fake_impls"].op_implementations_dict
-
-    @contextlib.contextmanager
-    def in_force(rules: Mapping[Any, Any]) -> Iterator[None]:
-        key = tuple(map(id, rules.values()))
-        if key not in known:
-            with overrides(rules):
-                kernels = {op: dict(op.py_kernels) for op in rules}
-                known[key] = rules, kernels, {op: fakes[op] for op in rules}
-                yield
-            return
-        _, kernels, of_fakes = known[key]
-        before = {op: op.py_kernels for op in kernels}
-        for op, own in kernels.items():
-            op.py_kernels = dict(own)
-            op._dispatch_cache.clear()
-        fakes.update(of_fakes)
-        try:
-            yield
-        finally:
-            for op, own in before.items():
-                op.py_kernels = own
-                op._dispatch_cache.clear()
-                fakes.pop(op, None)
-
-    return in_force

@@ -15,14 +15,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils import _pytree as pytree
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
+from mirage_py.frontend.torch.capture.functional_graph import Decompositions, functional_graph
 from mirage_py.frontend.torch.capture.held_tensors import HeldTensors, WritesToHeldError
 from mirage_py.frontend.torch.capture.recurrences import (
     REPAIR,
@@ -93,6 +96,17 @@ class _Returned:
     strides: Sequence[tuple[int, ...]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """An exported program, and its graph without writes. ``written`` are those of the program's
+    placeholders that are written to, in the order of the graph's first results.
+    """
+
+    program: torch.export.ExportedProgram
+    graph: torch.fx.Graph
+    written: tuple[str, ...] = ()
+
+
 class _FunctionFailed(Exception):  # noqa: N818  it says what happened
     """The function itself raised; the cause is what it raised."""
 
@@ -157,11 +171,11 @@ def capture(
     with _TRACING, _quietly(), _use_lazy_graph_module(True):
         try:
             try:
-                program = _exported(call, tensors, returned, lifted, keep)
+                exported = _exported(call, tensors, returned, lifted, keep)
             except WritesToHeldError:
                 lifted = held
                 try:
-                    program = _exported(call, tensors, returned, lifted, keep)
+                    exported = _exported(call, tensors, returned, lifted, keep)
                 except WritesToHeldError:
                     raise _writes_elsewhere(where) from None
         except UnsupportedError:
@@ -171,7 +185,7 @@ def capture(
         # Whatever torch finds wrong with the graph afterwards comes out here, as any exception.
         except Exception as error:
             raise _not_traced(error, where) from error
-    return _unpacked(program, returned, lifted, where)
+    return _unpacked(exported, returned, lifted, where)
 
 
 def _exported(
@@ -180,17 +194,23 @@ def _exported(
     returned: _Returned,
     held: Sequence[torch.Tensor],
     keep: Callable[[str], bool],
-) -> torch.export.ExportedProgram:
+) -> _Exported:
     given = _apart([*tensors, *(t.detach() for t in held)])
     program = torch.export.export(_Flat(call, returned, held), tuple(given), strict=False)
+    # What stays whole is refused: its steps would be run again.
+    targets = [str(node.target) for node in program.graph.nodes]
+    if any(map(stays_whole(program.graph), targets)):
+        return _Exported(program, program.graph)
+    if _has_regions(program.graph):
+        # A copy: torch takes the table apart while it works.
+        program = program.run_decompositions({**_decompositions(keep)})
+        written = program.graph_signature.user_inputs_to_mutate.values()
+        return _Exported(program, program.graph, tuple(written))
     if _is_plain(program.graph, keep):
-        return program
-    # What stays whole is refused, and torch would run its steps again for each pass of its own.
-    if any(map(stays_whole(program.graph), (str(node.target) for node in program.graph.nodes))):
-        return program
-    # A copy: torch takes the table apart while it works.
-    functional: torch.export.ExportedProgram = program.run_decompositions({**_decompositions(keep)})
-    return functional
+        return _Exported(program, program.graph)
+    graph, numbers = functional_graph(program.graph_module, _decompositions(keep))
+    names = [node.name for node in program.graph.find_nodes(op="placeholder")]
+    return _Exported(program, graph, tuple(names[n] for n in numbers))
 
 
 def is_size(value: object) -> bool:
@@ -224,12 +244,9 @@ def _shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _is_plain(graph: torch.fx.Graph, keep: Callable[[str], bool]) -> bool:
-    """Whether every node can be read as it is, which saves most of the time of tracing.
-
-    Operators that write in place never can. Under autocast the casts come with the decompositions.
+    """Whether every node can be read as it is, which saves half of the time of tracing. Operators
+    that write in place never can.
     """
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return False
     return all(
         node.op in ("placeholder", "output")
         or node.target is operator.getitem
@@ -238,12 +255,17 @@ def _is_plain(graph: torch.fx.Graph, keep: Callable[[str], bool]) -> bool:
     )
 
 
-@functools.cache
-def _decompositions(
-    keep: Callable[[str], bool],
-) -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    table: Mapping[torch._ops.OperatorBase, Any] = torch.export.default_decompositions()
-    return {op: rule for op, rule in table.items() if not keep(str(op))}
+def _has_regions(graph: torch.fx.Graph) -> bool:
+    """Whether autocast, vmap or another mode is on, in all of the graph or a region of it: torch
+    takes the regions apart, and puts casts in front of operators, when it decomposes.
+    """
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return True
+    # Regions are an operator of a graph, or lie between two functions in Python.
+    return any(isinstance(n.target, HigherOrderOperator | FunctionType) for n in graph.nodes)
+
+
+_decompositions = functools.cache(Decompositions)
 
 
 @contextlib.contextmanager
@@ -277,19 +299,20 @@ def _is_empty(value: torch.Tensor) -> bool:
 
 
 def _unpacked(
-    program: torch.export.ExportedProgram,
+    exported: _Exported,
     returned: _Returned,
     held: Sequence[torch.Tensor],
     where: str,
 ) -> Capture:
-    _without_empty(program.graph)
+    program, graph = exported.program, exported.graph
+    _without_empty(graph)
     signature = program.graph_signature
-    placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    names = (node.name for node in program.graph.find_nodes(op="placeholder"))
+    placeholders = dict(zip(names, graph.find_nodes(op="placeholder"), strict=True))
     given = [placeholders[name] for name in signature.user_inputs if isinstance(name, str)]
-    (results,) = (n.args[0] for n in program.graph.nodes if n.op == "output")
+    results: Any = graph.output_node().args[0]
     # What is written comes first.
-    names = signature.user_inputs_to_mutate.values()
-    written = dict(zip((placeholders[name] for name in names), results, strict=False))
+    written = dict(zip((placeholders[name] for name in exported.written), results, strict=False))
     for node, strides in zip(results[len(written) :], returned.strides, strict=True):
         if isinstance(node, torch.fx.Node):
             node.meta[RESULT_STRIDES] = strides
@@ -301,17 +324,17 @@ def _unpacked(
     assert returned.structure is not None
     count = len(given) - len(held)
     constants = dict(zip(given[count:], held, strict=True))
-    for names in (
+    for lifted in (
         signature.inputs_to_parameters,
         signature.inputs_to_buffers,
         signature.inputs_to_lifted_tensor_constants,
     ):
-        for name, target in names.items():
+        for name, target in lifted.items():
             found = program.state_dict.get(target, program.constants.get(target))
             assert isinstance(found, torch.Tensor)
             constants[placeholders[name]] = found
     return Capture(
-        program.graph,
+        graph,
         tuple(given[:count]),
         constants,
         leaves,
