@@ -37,6 +37,7 @@ from mirage_py.pipeline.partition.partition import (
     large_copies,
     partition,
 )
+from mirage_py.pipeline.pools.rank_pool import RankPool
 from mirage_py.pipeline.pools.verify_pool import (
     IDLE_SHARE,
     Begun,
@@ -101,6 +102,8 @@ _TRIALS = 4
 _FEW_PARTS = 8
 # Share of the compile workers that compile while plans are ranked: the others test families.
 _AHEAD_SHARE = 0.5
+# From so many families on others rank kernels, too: they import for as long as few take.
+_MANY_FAMILIES = 32
 # So many times slower than the baseline that no error of the model makes up for it.
 _NO_MATCH = 1.5
 
@@ -336,11 +339,15 @@ def _rank_plans(
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
-    types, ahead = TypeScreen(), Begun()
+    types, ahead, rankings = TypeScreen(), Begun(), RankPool(target)
     begin = partial(begin_by_compilers, normal, trials=_TRIALS, seed=request.seed)
     terms = searching.terms(types)
     if compiler is not None:
-        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
+        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked, by
+        # others, too, where there are many.
+        if len(families) >= _MANY_FAMILIES:
+            rankings.prepare()
+            terms = replace(terms, elsewhere=rankings)
         terms = replace(
             terms,
             listed=lambda likely: ahead.update(begin(likely, begun=ahead, share=IDLE_SHARE)),
@@ -349,6 +356,7 @@ def _rank_plans(
             ),
         )
     ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
+    rankings.end()
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()

@@ -63,26 +63,34 @@ def rank(
     Families with clusters are for CUDA alone, on targets that have them.
     """
     if backend == "auto":
-        models = KernelModels(target)
-        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
+        models, elsewhere = KernelModels(target), terms.elsewhere
+        cuda = KernelRanker(target, "cuda", models, elsewhere)
+        ours = _rank(families, cuda, limit // 2, terms, ("cuda", "triton"))
         # The model is one for both: other families are not looked at.
         is_asked = not terms.over()
         trusted = [i for i in ours if not (is_asked and terms.doubt(i.plan))] or ours
         shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
         families = list(shared.values()) or families
         terms = replace(terms, begun=None)
-        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
+        triton = KernelRanker(target, "triton", models, elsewhere)
+        others = _rank(families, triton, limit - len(ours), terms, ("triton",))
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
-    return _rank(families, KernelRanker(target, backend), limit, terms)
+    ranker = KernelRanker(target, backend, elsewhere=terms.elsewhere)
+    return _rank(families, ranker, limit, terms, (backend,))
 
 
 def _rank(
-    families: Sequence[UGraph], ranker: KernelRanker, limit: int, terms: Terms
+    families: Sequence[UGraph],
+    ranker: KernelRanker,
+    limit: int,
+    terms: Terms,
+    backends: Sequence[BackEnd],
 ) -> list[Instance]:
     if ranker.backend == "triton":
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
     order = likely_first(forms, ranker)
+    ranker.begin([forms[number] for number in order], backends)
     terms.listed([forms[number].family for number in order])
     ranked = _RankedForms(forms, ranker, limit, terms)
     for number in order:
