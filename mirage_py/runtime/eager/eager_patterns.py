@@ -18,7 +18,8 @@ _TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """softmax of ``scores`` over ``dims``; minus infinity where one of ``masks`` is 0.
+    """softmax of ``scores`` over ``dims``, or its logarithm; minus infinity where one of ``masks``
+    is 0.
 
     ``is_safe``: a row that is minus infinity everywhere gives 0, not NaN.
     """
@@ -27,6 +28,7 @@ class Softmax:
     masks: tuple[int, ...]
     dims: tuple[str, ...]
     is_safe: bool = False
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Patterns:
                 found = self._norm(x, self._argument(scale, "rsqrt"))
                 if found is not None:
                     return found
-        return None
+        return self._log_softmax(*node.args) if node.op == "sub" else None
 
     # -- softmax ---------------------------------------------------------------------------------
 
@@ -95,6 +97,26 @@ class Patterns:
         if total.op != "sum" or total.args != (numerator,):
             return None
         return self._weights(numerator, total.reduced)
+
+    def _log_softmax(self, x: int, total: int) -> Softmax | None:
+        """x - log(sum(exp(x))), or with the maximum of x subtracted below and added again: of large
+        numbers that sum is the maximum alone.
+        """
+        log, peak = total, None
+        if self.nodes[total].op == "add":
+            log, peak = self.nodes[total].args
+            if self.nodes[log].op != "log":
+                log, peak = peak, log
+        inside = self._argument(log, "log")
+        if inside is None or self.nodes[inside].op != "sum":
+            return None
+        dims, (terms,) = self.nodes[inside].reduced, self.nodes[inside].args
+        found = self._weights(terms, dims)
+        exponent = self._argument(terms, "exp")
+        if found is None or exponent is None or found.scores != x:
+            return None
+        subtracted = None if exponent == x else self.nodes[exponent].args[1]
+        return replace(found, is_log=True) if subtracted == peak else None
 
     def _attention(self, numerator: int, denominator: int) -> Attention | None:
         """(exp(z) @ v) / sum(exp(z)): the division moved after the matmul."""

@@ -383,14 +383,16 @@ class _Writer:
         if len(found.dims) == 1:
             axis = dims.index(found.dims[0])
             function = "_safe_softmax" if found.is_safe else "softmax"
+            function = "log_softmax" if found.is_log else function
             return _Value(f"torch.{function}({text}, dim={axis})", dims, x.dtype)
         axes = ", ".join(str(dims.index(d)) for d in found.dims)
-        wide = f"{_atom(text)}.float()"
+        wide = _atom(text) if x.dtype == F64 else f"{_atom(text)}.float()"
         total = f"torch.logsumexp({wide}, ({axes},), keepdim=True)"
         if found.is_safe:  # less a finite number, minus infinity stays what it is
             total = f"{total}.clamp(min={-F32.max_finite!r})"
-        text = f"torch.exp({wide} - {total})"
-        return _Value(text, dims, F32)
+        text = f"{wide} - {total}"
+        text = text if found.is_log else f"torch.exp({text})"
+        return _Value(text, dims, F64 if x.dtype == F64 else F32)
 
     def _norm(self, found: Norm, extra: str = "") -> _Value:
         x = self._as_number(self._value(found.x))
