@@ -100,9 +100,8 @@ def test_the_logarithm_of_a_softmax_is_exact_beside_large_numbers():
     """``m + log(sum)`` is ``m`` there, so that a reference of three equal numbers was 0 (biases are
     taken for masks by the numerical check, which refused every plan of a language model's head).
     """
-    free = mirage_py.parse(
-        "M = 2, N = 3\nX[M, N] : f32\nY[m, n] = X[m, n] - log(sum[n](exp(X[m, n])))"
-    )
+    text = "M = 2, N = 3\nX[M, N] : f32\nY[m, n] = X[m, n] - log(sum[n](exp({})))"
+    free = mirage_py.parse(text.format("X[m, n]"))
     with torch.no_grad():
         found = trace(lambda x: x.log_softmax(-1), torch.zeros(2, 3))
     x = torch.full((2, 3), -3e38)
@@ -110,9 +109,8 @@ def test_the_logarithm_of_a_softmax_is_exact_beside_large_numbers():
         assert torch_function(program)(x).tolist() == x.log_softmax(-1).tolist() != [[0.0] * 3] * 2
         check(program)
     # Shifted, and not shifted back: that is another function.
-    other = torch_function(mirage_py.parse(text.format("X[m, n] - max[n](X[m, n])")))(
-        torch.ones(2, 3)
-    )
+    shifted = mirage_py.parse(text.format("X[m, n] - max[n](X[m, n])"))
+    other = torch_function(shifted)(torch.ones(2, 3))
     assert other.tolist() == [[pytest.approx(1 - log(3))] * 3] * 2
 
 
