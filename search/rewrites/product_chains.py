@@ -47,7 +47,10 @@ def with_cut_chains(program: Program, best: Callable[[Program], Timed]) -> list[
     for values in chain_cuts(program):
         stored = stored_tensors(program, values)
         pieces = [*(piece(program, stored, v) for v in values), piece(program, stored)]
-        for families in fastest([best(p) for p in pieces]):
+        # Small ones first: a large one takes all the time that there is.
+        small_first = sorted(range(len(pieces)), key=lambda n: len(pieces[n].nodes))
+        timed = {n: best(pieces[n]) for n in small_first}
+        for families in fastest([timed[n] for n in range(len(pieces))]):
             whole = together(program, families, tuple(stored.values()))
             if whole is not None:
                 found[whole.digest] = whole

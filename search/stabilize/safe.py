@@ -7,6 +7,7 @@ is done for the families that somebody asks about (``SafetyScreen.passes``).
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from mirage_py.verify.rounding.float_screen import FloatScreen
 # them: some hundredths each, of a program that is not large. Which of them are fast is not known
 # before, so they are of several structures.
 _LATE, _OVER = (24, 0.5), (8, 0.2)
+# The outputs of a piece of a program, by which it is known.
+_Piece = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class SafetyScreen:
     """Stabilises families, and says which of them rounding does not spoil, when asked.
 
     Once it is ``late`` the answer is no, for all that was not evaluated by then; but for some that
-    are asked about first, or when it is ``over`` a few, where that takes little time.
+    are asked about first, or when it is ``over`` a few, where that takes little time: so many of
+    each piece of a program, of which none can do without the others.
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class SafetyScreen:
         # By a family's digest: itself, what it comes from, and what is evaluated in its place.
         self._stable: dict[str, tuple[UGraph, UGraph, UGraph]] = {}
         self._faults: dict[str, str] = {}
-        # Evaluations that began when it was late: seconds, and how many passed.
-        self._late_s, self._late_passed = 0.0, 0
+        # Evaluations that began when it was late: seconds, and how many passed, by piece.
+        self._late_s: defaultdict[_Piece, float] = defaultdict(float)
+        self._late_passed: Counter[_Piece] = Counter()
+        self._passed: Counter[_Piece] = Counter()
 
     def stable(self, families: Iterable[Family]) -> tuple[UGraph, ...]:
         """The families stabilised, with epilogues hoisted, each once; those with normalised partial
@@ -82,20 +88,22 @@ class SafetyScreen:
         _, _, source = self._stable.get(ugraph.digest, (ugraph, ugraph, ugraph))
         if source.digest not in self._faults:
             is_late = self._over() or self._late()
-            if is_late and self._has_enough():
+            piece = tuple(o.tensor.name for o in source.program.outputs)
+            if is_late and self._has_enough(piece):
                 return False
             begun = time.monotonic()
             found = self._screen.fault(with_factors_as_emitted(source))
             self._faults[source.digest] = found
+            self._passed[piece] += not found
             if is_late:
-                self._late_s += time.monotonic() - begun
-                self._late_passed += not found
+                self._late_s[piece] += time.monotonic() - begun
+                self._late_passed[piece] += not found
         return not self._faults[source.digest]
 
-    def _has_enough(self) -> bool:
+    def _has_enough(self, piece: _Piece) -> bool:
         most, most_s = _OVER if self._over() else _LATE
-        is_enough = self._late_passed >= most or self._late_s >= most_s
-        return is_enough and not all(self._faults.values())
+        is_enough = self._late_passed[piece] >= most or self._late_s[piece] >= most_s
+        return is_enough and self._passed[piece] > 0
 
     def found(self) -> SafeFamilies:
         """What came of the given families; those that nobody asked about are taken for safe."""
