@@ -88,6 +88,18 @@ def test_large_matmuls_before_a_norm_are_cut_from_one_another() -> None:
     assert chain_cuts(normalise(layers(16))) == []
 
 
+def test_small_pieces_come_before_a_large_one_takes_all_the_time() -> None:
+    sizes: list[int] = []
+
+    def none(program: Program) -> list[tuple[float, UGraph]]:
+        sizes.append(len(program.nodes))
+        return []
+
+    assert with_cut_chains(normalise(latent()), none) == []
+    assert len(sizes) == 3
+    assert sizes == sorted(sizes)
+
+
 def test_latent_attention_is_a_small_matmul_split_attention_and_a_matmul() -> None:
     families = with_cut_chains(normalise(latent()), best)
     split = [u for u in families if kind_of(u) == SPLIT and len(u.kernels) == 4]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from mirage_py.search.rank.forms import sort_of
 from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
+from mirage_py.search.tilings.kinds import CHAIN
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -153,6 +155,14 @@ def test_a_section_is_left_out_with_all_that_was_in_it() -> None:
     assert "maximum" not in ops(found, 1)
     assert [s.loop for s in _block(found, 1).sections] == ["n", None]
     assert field_test(found.program, found, seed=0).equal
+
+
+def test_kernels_whose_matmuls_read_memory_alone_are_a_sort_of_their_own() -> None:
+    """Norm and matmul, in two kernels, had no plan: by lower bounds sixteen others came first."""
+    computed = parse_ugraph(_LAYERS.format(other="bf16"), "text")
+    plain = with_hoisted_epilogues(computed)
+    assert sort_of(computed) == (CHAIN, 2, False)
+    assert sort_of(plain) == (CHAIN, 2, True)
 
 
 def test_operands_are_stored_in_the_type_that_matmuls_round_them_to() -> None:
