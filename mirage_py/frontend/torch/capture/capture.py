@@ -201,16 +201,18 @@ def _exported(
     targets = [str(node.target) for node in program.graph.nodes]
     if any(map(stays_whole(program.graph), targets)):
         return _Exported(program, program.graph)
-    if _has_regions(program.graph):
-        # A copy: torch takes the table apart while it works.
-        program = program.run_decompositions({**_decompositions(keep)})
-        written = program.graph_signature.user_inputs_to_mutate.values()
-        return _Exported(program, program.graph, tuple(written))
-    if _is_plain(program.graph, keep):
-        return _Exported(program, program.graph)
-    graph, numbers = functional_graph(program.graph_module, _decompositions(keep))
-    names = [node.name for node in program.graph.find_nodes(op="placeholder")]
-    return _Exported(program, graph, tuple(names[n] for n in numbers))
+    if not _has_regions(program.graph):
+        if _is_plain(program.graph, keep):
+            return _Exported(program, program.graph)
+        graph, numbers = functional_graph(program.graph_module, _decompositions(keep))
+        # Composite operators that write to what they made themselves (losses, an LSTM) are left.
+        if _is_plain(graph, keep):
+            names = [node.name for node in program.graph.find_nodes(op="placeholder")]
+            return _Exported(program, graph, tuple(names[n] for n in numbers))
+    # A copy: torch takes the table apart while it works.
+    program = program.run_decompositions({**_decompositions(keep)})
+    written = program.graph_signature.user_inputs_to_mutate.values()
+    return _Exported(program, program.graph, tuple(written))
 
 
 def is_size(value: object) -> bool:

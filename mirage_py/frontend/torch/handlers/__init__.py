@@ -16,6 +16,7 @@ from mirage_py.frontend.torch.handlers import (
     ordered,
     pooling,
     reads,
+    recurrent,
     reductions,
     shapes,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "ordered",
     "pooling",
     "reads",
+    "recurrent",
     "reductions",
     "shapes",
 ]

@@ -86,3 +86,17 @@ def test_it_is_what_functions_are_traced_with(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ExportedProgram, "run_decompositions", decomposed)
     nodes = trace(lambda x, y: F.smooth_l1_loss(x.clone().mul_(2.0), y), X, Y).nodes
     assert [node.op for node in nodes].count("abs") == 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.cosine_embedding_loss(x[0], x[1], torch.ones(4)),
+        lambda x: F.poisson_nll_loss(x, x, full=True),
+    ],
+    ids=["cosine embedding", "poisson"],
+)
+def test_operators_that_write_to_what_they_made_are_decomposed_by_torch(
+    agrees: Callable[..., None], fn: Callable[..., torch.Tensor]
+):
+    agrees(fn, torch.rand(3, 4, 5) + 0.5, single=True)
