@@ -32,7 +32,7 @@ from benchmarks.search.first_plans import ranked_plans, shape_of
 from benchmarks.workloads.workloads import suites
 from mirage_py.search.rank.plan_features import ROOFLINE, plan_features
 from mirage_py.search.rank.ranker import Ranker
-from mirage_py.search.rank.trial_order import in_turns
+from mirage_py.search.rank.trial_order import in_turns, roofline_places
 from mirage_py.targets import H200
 
 Json = dict[str, Any]
@@ -80,7 +80,9 @@ def by_roofline(plans: Sequence[Plan]) -> list[int]:
 
 def by_structure(plans: Sequence[Plan]) -> list[int]:
     """The order of effort quick: learned, structures and roofline in turns."""
-    return in_turns(plans, [_score(p) for p in plans], [_roofline(p) for p in plans])
+    scores, roofline = [_score(p) for p in plans], [_roofline(p) for p in plans]
+    places = roofline_places(plans, [p.backend for p in plans], scores, roofline)
+    return in_turns(plans, scores, places)
 
 
 def by_roofline_and_structure(plans: Sequence[Plan]) -> list[int]:

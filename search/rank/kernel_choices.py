@@ -155,6 +155,18 @@ class KernelRanker:
         keys = [self._models.kernel(form, n) for n in blocks]
         return all(key in self._probed or key in self._ranked for key in keys)
 
+    def is_ranked(self, form: Form) -> bool:
+        """Whether its kernels were ranked, some of them elsewhere perhaps: it takes no time."""
+        if self._elsewhere is None:
+            return False
+        for place, kernel in enumerate(form.ugraph.kernels):
+            number = self._models.kernel(form, place) if isinstance(kernel, BlockGraph) else None
+            if number is None or number in self._ranked:
+                continue
+            if self._elsewhere.found(number, self.backend) is None:
+                return False
+        return True
+
     def begin(self, forms: Sequence[Form], backends: Sequence[BackEnd]) -> None:
         """Have the kernels of these forms ranked elsewhere, if somebody does, with the same result;
         what is asked for before it is known is ranked here.
@@ -192,7 +204,10 @@ class KernelRanker:
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall) or self._over_windows(form, number, kernel):
             return self.ranked(form, number)
-        if self._models.kernel(form, number) in self._ranked:
+        key = self._models.kernel(form, number)
+        if key not in self._ranked and (known := self._ranked_elsewhere(form, number)):
+            self._ranked[key] = known
+        if key in self._ranked:
             return self.ranked(form, number)
         found = self._choices(form, number, kernel, self._models.probed(form, number, self.backend))
         return found or self.ranked(form, number)

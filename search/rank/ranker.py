@@ -25,13 +25,11 @@ from mirage_py.search.rank.plan_features import (
     plan_features,
     with_others,
 )
-from mirage_py.search.rank.trial_order import in_turns
+from mirage_py.search.rank.trial_order import in_turns, roofline_places
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 SCHEMA = 1
-# Digits of predictions that are compared: one model predicts plans of both back ends.
-_DIGITS = 3
 # A copy comes after plans that are predicted to take so much longer.
 _AGAIN = 0.02
 
@@ -109,9 +107,9 @@ def ranked_by_measurements(
         if all(f[LARGE_POINTWISE] for f in features):
             return _with_copies_later(instances)
         scores = ranker.scores(features)
-    place = np.empty(len(instances))
-    place[np.lexsort((scores, np.round(roofline, _DIGITS)))] = np.arange(len(instances))
-    return [instances[n] for n in in_turns(instances, scores, place)]
+        backends = [i.plan.backend for i in instances]
+        roofline = roofline_places(instances, backends, scores, roofline)
+    return [instances[n] for n in in_turns(instances, scores, roofline)]
 
 
 def _with_copies_later(instances: Sequence[Instance]) -> list[Instance]:

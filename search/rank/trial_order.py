@@ -13,12 +13,14 @@ from math import inf
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 # Structures that have a plan among the first ones, and by how much, as a logarithm of the time, the
 # best of one may be behind the best of all.
 _LEADERS = 8
 _NEAR = 0.5
+# Digits of predictions that are compared: one model predicts plans of both back ends.
+_DIGITS = 3
 # Of each of these the best with so many different grids: eight heads of attention with split keys
 # took 14.6 us on an H200 with 64 rows in a block, which came fortieth, and 17.6 with 128.
 _GRIDS = 2
@@ -53,6 +55,30 @@ def in_turns(instances: Sequence[_Tried], scores: ArrayLike, roofline: ArrayLike
             if number is not None:
                 found[number] = None
     return sorted(found, key=lambda n: doubted[n])
+
+
+def roofline_places(
+    instances: Sequence[_Tried],
+    backends: Sequence[str],
+    scores: ArrayLike,
+    roofline: ArrayLike,
+) -> NDArray[np.float64]:
+    """The places of all plans by the ``roofline`` (logarithms of a time), and of those that it
+    takes for equal by learned ``scores``.
+
+    Between back ends it says nothing. So where another one has the same tiles and a better score, a
+    plan comes after all others: on an H200 a third of the first plans of a first call were Triton's
+    for the prediction of their CUDA twins, and had not compiled when it ended.
+    """
+    rounded, learned = np.round(np.asarray(roofline), _DIGITS), np.asarray(scores)
+    tilings = [(i.name, i.grid, us) for i, us in zip(instances, rounded.tolist(), strict=True)]
+    likely: dict[Hashable, str] = {}
+    for number in map(int, np.argsort(learned, kind="stable")):
+        likely.setdefault(tilings[number], backends[number])
+    is_other = np.array([likely[t] != b for t, b in zip(tilings, backends, strict=True)])
+    places = np.empty(len(instances))
+    places[np.lexsort((learned, rounded, is_other))] = np.arange(len(instances))
+    return places
 
 
 def _leaders(

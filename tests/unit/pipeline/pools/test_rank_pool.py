@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -20,8 +21,11 @@ from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.rank.shortlist import Terms
 from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import Plan
 
 _PLANS = 40
+# How often a ranking that is over asks for that, at least.
+_LAST = 3
 # At all numbers of splits: kernels that are alike.
 FAMILIES = [several_kernels.ugraph("split_attention")]
 
@@ -40,6 +44,7 @@ class Worker:
     ) -> None:
         self.places = places
         self.futures: list[Future[Reply]] = []
+        self.tasks: list[dict[str, Any]] = []
         self.looked: list[bool] = []
         self._is_at_work = False
         self._done, self._change = done, change
@@ -54,16 +59,22 @@ class Worker:
 
     def submit(self, task: dict[str, Any], timeout_s: float | None = None) -> Future[Reply]:
         del timeout_s
-        number = len(self.futures)
+        self.tasks.append(task)
         self.futures.append(Future())
+        number = len(self.tasks) - 1
         if self._done(number):
+            self.finish(number)
+        return self.futures[-1]
+
+    def finish(self, first: int = 0) -> None:
+        """Do the tasks from this number on."""
+        for number in range(first, len(self.tasks)):
             replies: list[Any] = []
             self._is_at_work = True
-            serve([json.dumps({**task, "number": number})], replies.append)
+            serve([json.dumps({**self.tasks[number], "number": number})], replies.append)
             self._is_at_work = False
             value = self._change(json.loads(json.dumps(replies[0]))["value"])
             self.futures[number].set_result(Reply("done", value))
-        return self.futures[number]
 
     @contextlib.contextmanager
     def _lent(self, _: object) -> Iterator[Worker]:
@@ -116,12 +127,39 @@ def test_what_was_looked_for_among_other_tiles_is_not_taken(
     assert False in worker.looked
 
 
-def test_it_ends_when_it_is_late_as_one_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_have_ranked_is_taken_however_late_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plans(terms: Terms) -> set[Plan]:
+        return {i.plan for i in rank(FAMILIES, H200, 999, "cuda", terms)}
+
     late = Terms(late=lambda: True, over=lambda: True)
-    expected = ranked("auto", late)
-    Worker(monkeypatch)
-    there = Terms(late=lambda: True, over=lambda: True, elsewhere=RankPool(H200))
-    assert ranked("auto", there) == expected
+    by_itself = plans(late)
+    worker = Worker(monkeypatch)
+    found = plans(replace(late, elsewhere=RankPool(H200)))
+    assert len(by_itself) < len(found)
+    assert False not in worker.looked
+
+
+def test_what_others_rank_meanwhile_takes_the_place_of_a_quick_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plans(worker: Worker) -> int:
+        asked: list[None] = []
+
+        def over() -> bool:
+            asked.append(None)
+            if len(asked) == _LAST:
+                worker.finish()
+            return True
+
+        terms = Terms(late=lambda: True, over=over, elsewhere=RankPool(H200))
+        found = rank(FAMILIES, H200, 999, "cuda", terms)
+        assert len(asked) >= _LAST
+        return len(found)
+
+    never = plans(Worker(monkeypatch, done=lambda _: False, places=2))
+    assert plans(Worker(monkeypatch, done=lambda _: False)) > never
 
 
 def test_few_workers_are_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

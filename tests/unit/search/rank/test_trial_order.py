@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage_py.search.rank.trial_order import in_turns
+from mirage_py.search.rank.trial_order import in_turns, roofline_places
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,20 @@ def test_plans_in_doubt_are_tried_last_and_stand_for_no_structure():
 
 def test_no_plan_is_no_order():
     assert order([], []) == []
+
+
+def test_of_equal_tiles_the_likelier_back_end_is_early():
+    """Triton kernels of attention came early for the predictions of CUDA kernels."""
+    tried = [Tried("one kernel", grid=n // 2) for n in range(12)]
+    roofline = np.log([10.0 + n // 2 for n in range(12)])
+    scores = np.log([20.0 - n // 2 + 20 * (n % 2) for n in range(12)])
+    places = roofline_places(tried, ["cuda", "triton"] * 6, scores, roofline)
+    assert list(np.argsort(places)) == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+    assert {*in_turns(tried, scores, places)[:6]} == {0, 2, 4, 6, 8, 10}
+
+
+def test_a_back_end_that_alone_has_a_tiling_stays_where_the_roofline_has_it():
+    tried = [Tried("one kernel", grid=n) for n in range(4)]
+    backends = ["cuda", "triton", "cuda", "triton"]
+    places = roofline_places(tried, backends, [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0])
+    assert list(places) == [3, 2, 1, 0]
