@@ -37,6 +37,7 @@ from mirage_py.pipeline.partition.partition import (
     large_copies,
     partition,
 )
+from mirage_py.pipeline.partition.values import with_values_once
 from mirage_py.pipeline.pools.rank_pool import RankPool
 from mirage_py.pipeline.pools.verify_pool import (
     IDLE_SHARE,
@@ -445,11 +446,13 @@ def _is_held_to_eager(program: Program) -> bool:
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
-    concatenations in pieces, what matmuls read twice read once, short rows of images as one, as
-    are columns of heads, patches of images as rows, and columns of results last.
+    concatenations in pieces, what matmuls read twice read once, what has two names computed once,
+    short rows of images as one, as are columns of heads, patches of images as rows, and columns of
+    results last.
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
-    merged = with_merged_columns(with_merged_rows(with_shared_reads(with_pieces(free))))
+    once = with_values_once(with_shared_reads(with_pieces(free)))
+    merged = with_merged_columns(with_merged_rows(once))
     return with_columns_last(with_merged_patches(with_merged_reductions(merged)))
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import islice
+from itertools import islice, product
 from math import inf, prod
 
 from mirage_py.codegen.tiling.tiles import next_power_of_two
 from mirage_py.search.extract.lower import kernel_name
-from mirage_py.search.rewrites.pieces import in_sequence, piece, stored_tensors
+from mirage_py.search.rewrites.pieces import Timed, in_sequence, piece, stored_tensors
 from mirage_py.search.space.layouts_in_memory import axes_as_read
 from mirage_py.targets import Target
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -50,15 +50,20 @@ _AT_ONCE, _OF_L2 = 2, 0.5
 
 
 def with_parallel_variance(
-    program: Program, search: Search, may: Callable[[UGraph], bool], target: Target
+    program: Program,
+    search: Search,
+    best: Callable[[Sequence[UGraph]], Timed],
+    may: Callable[[UGraph], bool],
+    target: Target,
 ) -> list[UGraph]:
     """Families that read long rows once for their variances and means; none where the program has
     no such rows, or reduces them in another way, too. ``search`` finds the families of a program
-    that are one kernel, cheapest first; those are taken that ``may`` be.
+    that are one kernel, cheapest first; those are taken that ``may`` be. ``best`` predicts and
+    keeps the best few.
     """
     found: dict[str, UGraph] = {}
     for cut in cuts_into_parts(program, target):
-        found |= {u.digest: u for u in _families(program, cut, search, may)}
+        found |= {u.digest: u for u in _families(program, cut, search, best, may)}
     return list(found.values())
 
 
@@ -80,18 +85,18 @@ class LongRows:
 
 def long_variances(program: Program, target: Target) -> LongRows | None:
     """The long rows of which the program has the variances; None where it has none, or reduces
-    anything in another way, too.
+    them in another way, too.
     """
     nodes, sizes = program.nodes, program.sizes
     squares = variances_of(nodes)
-    totals = totals_of(nodes, squares)
-    kinds = {frozenset(n.reduced) for n in nodes if n.op in REDUCING}
-    if len(kinds) != 1 or any(
-        n.op in REDUCING and number not in squares and number not in totals
-        for number, n in enumerate(nodes)
-    ):
+    known = {*squares, *totals_of(nodes, squares)}
+    kinds = {frozenset(nodes[n].reduced) for n in known}
+    if len(kinds) != 1:
         return None
     (reduced,) = kinds
+    others = (n for number, n in enumerate(nodes) if n.op in REDUCING and number not in known)
+    if any(not reduced.isdisjoint(n.reduced) for n in others):
+        return None
     length, at_once = prod(sizes[d] for d in reduced), _AT_ONCE * target.sms
     rows = LongRows(reduced, tuple(dict.fromkeys(v.elements for v in squares.values())))
     for elements in rows.elements:
@@ -203,23 +208,45 @@ def _distance(program: Program, loads: Sequence[Access], dim: str) -> float:
 
 
 def _families(
-    program: Program, cut: Cut, search: Search, may: Callable[[UGraph], bool]
+    program: Program,
+    cut: Cut,
+    search: Search,
+    best: Callable[[Sequence[UGraph]], Timed],
+    may: Callable[[UGraph], bool],
 ) -> list[UGraph]:
     """Those whose parts are cut so: kernels of the split program, not of the one with combined
     variances, so that verification compares them with sums over whole rows.
     """
     whole = split_dim(program, cut.dim, cut.splits) if cut.dim else program
     combined = combined_variances(whole, cut.outer)
-    rows = RowValues(combined.program)
+    rows = RowValues(combined.program, along(whole))
     stored = stored_tensors(combined.program, (*combined.parts, *rows.read), F32)
     first = as_written(piece(combined.program, stored, *combined.parts, outputs=()))
     rest = piece(combined.program, stored, *rows.read, outputs=rows.outputs)
-    others = rows.others
-    last = [as_written(piece(combined.program, stored, outputs=others))] if others else []
+    ends: list[tuple[UGraph, ...]] = [()]
+    if rows.others:
+        last = piece(combined.program, stored, outputs=rows.others)
+        ends = [(u,) for u in endings(last, search, best)]
     tensors = tuple(stored.values())
     middles = combining(rest, combined, cut.outer, search, may)
-    made = (in_sequence(whole, (first, middle, *last), tensors) for middle in middles)
+    made = (in_sequence(whole, (first, m, *end), tensors) for m, end in product(middles, ends))
     return [u for u in made if u is not None]
+
+
+def along(whole: Program) -> dict[str, None]:
+    """The dimensions of the rows of which a program has variances: parts, and what is in one."""
+    return dict.fromkeys(d for n in variances_of(whole.nodes) for d in whole.nodes[n].reduced)
+
+
+def endings(
+    last: Program, search: Search, best: Callable[[Sequence[UGraph]], Timed]
+) -> list[UGraph]:
+    """Kernels for what is computed with what is known of whole rows: as it is written, unless a
+    matmul reads it.
+    """
+    if any(node.op in REDUCING for node in last.nodes):
+        return [u for _, u in best(search(last))]
+    return [as_written(last)]
 
 
 def combining(

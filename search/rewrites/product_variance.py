@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import accumulate, product
 from math import prod
+from operator import mul
 
 from mirage_py.search.rewrites.parallel_variance import (
     Cut,
     RowValues,
+    along,
     as_written,
     combined_variances,
     combining,
     cut_along,
+    endings,
     totals_of,
     variances_of,
 )
@@ -53,6 +56,9 @@ Search = Callable[[Program], Sequence[UGraph]]
 # Rows of a part, at most: those of a tile, or of a tall one where there would be more parts than
 # this. Other numbers of parts are tried with the tiles.
 _ROWS, _TALL, _MANY_PARTS = 128, 256, 128
+# Rows along one dimension that are a part by themselves, as pixels of a line are: a tile may have
+# any number of lines then, as without statistics.
+_LINE = 8
 # Where sizes have few divisors a part has less rows, but not so many times less.
 _FEWER = 2
 # Of more rows than this no block holds a column: kernels are not searched that would.
@@ -130,10 +136,13 @@ def cut_into_tiles(program: Program, values: Sequence[int]) -> Cut | None:
 
 
 def _cut(program: Program, value: int, most: int) -> Cut | None:
-    """The cut into parts of ``most`` rows, or a few less."""
-    nodes = program.nodes
-    rows = [d for n in variances_of(nodes) for d in nodes[n].reduced]
-    cut, left = cut_along(program, [d for d in reversed(nodes[value].dims) if d in rows], most)
+    """The cut into parts of ``most`` rows, or a few less; or of the rows along one dimension, such
+    as a line of an image, if these are no more.
+    """
+    nodes, rows = program.nodes, along(program)
+    dims = [d for d in reversed(nodes[value].dims) if d in rows]
+    line = next((n for n in accumulate((program.sizes[d] for d in dims), mul) if n >= _LINE), most)
+    cut, left = cut_along(program, dims, min(line, most))
     return cut if left < _FEWER else None
 
 
@@ -165,16 +174,12 @@ class _Families:
         self._combined = combined_variances(self._whole, cut.outer, half)
         self._split = split = self._combined.program
         self._values = self._combined.elements
-        self._rows = RowValues(split, self._along())
+        self._along = along(self._whole)
+        self._rows = RowValues(split, self._along)
         self._given = (*self._values, *self._combined.parts)
         self._stored = stored_tensors(split, (*self._given, *self._rows.read), F32)
         for value in self._values:
             self._stored[value] = replace(self._stored[value], dtype=half or F32)
-
-    def _along(self) -> dict[str, None]:
-        """The dimensions of rows, parts and what is in one."""
-        nodes = self._whole.nodes
-        return dict.fromkeys(d for n in variances_of(nodes) for d in nodes[n].reduced)
 
     def at_once(self) -> Iterator[_Ending]:
         """One kernel, whose blocks combine the parts of their columns."""
@@ -196,12 +201,8 @@ class _Families:
             return
         between = piece(split, stored, *rows.read, outputs=rows.outputs)
         last = piece(split, stored, outputs=rows.others)
-        if self._is_elementwise(last):
-            lasts = [as_written(last)]
-        else:
-            lasts = [u for _, u in best(search(last))]
         middles = combining(between, self._combined, self._cut.outer, search, may)
-        for middle, rest in product(middles, lasts):
+        for middle, rest in product(middles, endings(last, search, best)):
             yield (*self._given, *rows.read), (middle, rest)
 
     def _is_elementwise(self, program: Program) -> bool:
@@ -238,7 +239,7 @@ class _Families:
                 self._store(new, stored, place[stored])
             return None
 
-        held = [d for d in self._along() if d not in self._cut.outer]
+        held = [d for d in self._along if d not in self._cut.outer]
         grid = tuple(a for a in block.grid if a.dim not in held)
         made = replace(rebuild_block(block, rule), grid=grid)
         return UGraph(piece(self._split, self._stored, value, *parts), (made,))

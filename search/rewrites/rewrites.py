@@ -55,7 +55,7 @@ def with_rewrites(
     of_tiles = with_product_variance(program, of_one_kernel, best, may)
     has_tiles = of_tiles and best(of_tiles)
     found += of_tiles if has_tiles else with_stored_products(program, of_piece)
-    in_one_pass = with_parallel_variance(program, of_one_kernel, may, target)
+    in_one_pass = with_parallel_variance(program, of_one_kernel, best, may, target)
     fits = in_one_pass and best(in_one_pass)
     found += in_one_pass if fits else with_split_reductions(program, of_piece, target)
     found += independent(program)

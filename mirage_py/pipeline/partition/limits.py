@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirage_py.pipeline.partition.values import Value, values_of
+from mirage_py.pipeline.partition.values import is_work, values_of
 from mirage_py.search.rewrites.product_chains import chained_products
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.ugraph.ir.data_flow import cone
-from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.rewrite.convolutions import convolution_at
@@ -55,13 +54,20 @@ def _operators(program: Program, ends: Iterable[int]) -> int:
 
 
 def is_searched_whole(program: Program) -> bool:
-    """Whether a program as it was given is. What is computed for other results beside one of them
-    counts less: queries and keys are rotated each on its own.
-    """
+    """Whether a program as it was given is."""
     limits = PartitionLimits()
-    longest = max(_operators(program, [o.node]) for o in program.outputs)
-    few = longest <= limits.operators and operator_count(program) <= _BESIDE * limits.operators
+    few = _has_few_operators(program, limits.operators)
     return few and len(reduced_dims(program)) <= limits.reduced_dims
+
+
+def _has_few_operators(program: Program, most: int) -> bool:
+    """Whether no result takes more operators. What is computed for others beside one of them
+    counts less: queries and keys are rotated each on its own, and a batch norm updates its running
+    statistics.
+    """
+    if operator_count(program) > _BESIDE * most:
+        return False
+    return all(_operators(program, [o.node]) <= most for o in program.outputs)
 
 
 def has_library_values(program: Program) -> bool:
@@ -77,7 +83,7 @@ def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
     limits = limits or PartitionLimits()
     times = _ONE_KERNEL if has_short_rows(program) else 1
     return (
-        operator_count(program) <= times * limits.operators
+        _has_few_operators(program, times * limits.operators)
         and len(reduced_dims(program)) <= times * limits.reduced_dims
     )
 
@@ -85,13 +91,8 @@ def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
 def computes_twice(program: Program) -> bool:
     """Whether it computes a value under two names, as rows for queries by t and for keys by s."""
     values = values_of(program)
-    computed = [v.number for v, x in zip(values, program.nodes, strict=True) if _is_work(x, values)]
+    computed = [v.number for v, x in zip(values, program.nodes, strict=True) if is_work(x, values)]
     return len(dict.fromkeys(computed)) < len(computed)
-
-
-def _is_work(node: Node, values: Sequence[Value]) -> bool:
-    """Whether it has a place for each point of some dimension: a number costs nothing."""
-    return operator(node.op).kind != LEAF and any(values[a].dims for a in node.args)
 
 
 def fits_part(part: Program, limits: PartitionLimits) -> bool:

@@ -17,7 +17,12 @@ from mirage_py.pipeline.partition.limits import (
     operator_count,
 )
 from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
-from mirage_py.pipeline.partition.rereads import prologue_flops, reread_values
+from mirage_py.pipeline.partition.rereads import (
+    passes_bytes,
+    prologue_bytes,
+    prologue_flops,
+    reread_values,
+)
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.dtypes import F32
@@ -28,6 +33,9 @@ from mirage_py.ugraph.ir.program import Output, Program, Tensor
 _FLOPS_A_BYTE = 256
 # How many times as long large matmuls take that compute an operand, at least.
 _SLOWER = 2
+# Operands that are computed go through registers, not from memory to the tensor cores. That takes
+# about as long as it does to write and read them once more.
+_IN_REGISTERS = 2
 # Of a result that is an input as it is: below it is the launch that takes time.
 _LARGE_COPY_BYTES = 1 << 20
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
@@ -147,9 +155,11 @@ def _cost(part: Program) -> int:
     """
     again = reread_values(part)
     handed = sum(2 * _held_bytes(part, n) + LAUNCH_BYTES for n in again) if len(again) > 1 else 0
-    moved, computed = _bytes(part), prologue_flops(part) // _FLOPS_A_BYTE
+    moved = _bytes(part) + passes_bytes(part)
+    computed = prologue_flops(part) // _FLOPS_A_BYTE
     slower = max(0, _SLOWER * computed - moved) - max(0, computed - moved)
-    return moved + LAUNCH_BYTES + handed + slower
+    in_registers = _IN_REGISTERS * prologue_bytes(part)
+    return moved + LAUNCH_BYTES + handed + slower + in_registers
 
 
 def _held_bytes(part: Program, number: int) -> int:

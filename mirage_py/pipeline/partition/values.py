@@ -14,6 +14,8 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.rewrite.dims import with_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,54 @@ def values_of(program: Program) -> tuple[Value, ...]:
         number = known.setdefault(key, len(known))
         values.append(Value(number, tuple(d for d in joint if d in node.dims)))
     return tuple(values)
+
+
+def is_work(node: Node, values: Sequence[Value]) -> bool:
+    """Whether it has a place for each point of some dimension: a number costs nothing."""
+    return operator(node.op).kind != LEAF and any(values[a].dims for a in node.args)
+
+
+def with_values_once(program: Program) -> Program:
+    """A value that is computed under two names of a dimension is computed once: what a convolution
+    makes has its own names for rows and columns of an image, and what is added to it takes them,
+    but for its own statistics.
+
+    Not where a value has both dimensions, as scores of queries and keys do, or a matmul sums over
+    one: columns that are those of its operand by another name are split over a grid.
+    """
+    while True:
+        names = _renamed(program)
+        if not names:
+            return program
+        program = with_dims(program, {d: ix.dim(name) for d, name in names.items()}, {})
+
+
+def _renamed(program: Program) -> dict[str, str]:
+    """Dimensions of the first value that is computed again under other names, and those names."""
+    first: dict[int, Value] = {}
+    values = values_of(program)
+    contracted = {d for n in program.nodes if n.op == "matmul" for d in n.reduced}
+    for node, value in zip(program.nodes, values, strict=True):
+        known = first.setdefault(value.number, value)
+        names = {b: a for a, b in zip(known.dims, value.dims, strict=True) if a != b}
+        if not names or not is_work(node, values):
+            continue
+        dims = {*names, *names.values()}
+        is_apart = len(dims) == 2 * len(names) and dims.isdisjoint(contracted)
+        if is_apart and not any(_meet(program, a, b) for a, b in names.items()):
+            return names
+    return {}
+
+
+def _meet(program: Program, a: str, b: str) -> bool:
+    """Whether some value depends on both dimensions, other than by reading one as the other."""
+    nodes = program.nodes
+    for node in nodes:
+        is_renamed = node.op == "read" and _is_renamed(node.access.index)
+        below = () if is_renamed else (d for x in node.args for d in nodes[x].dims)
+        if {a, b} <= {*node.dims, *below}:
+            return True
+    return False
 
 
 def _is_renamed(index: Sequence[IndexExpr]) -> bool:

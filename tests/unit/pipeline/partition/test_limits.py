@@ -61,3 +61,13 @@ def test_programs_of_one_kernel_may_be_twice_as_large():
     limits = PartitionLimits(operators=-(-operator_count(many) // 2))
     assert fits(many, limits)
     assert not fits(few, limits)
+
+
+def test_what_is_computed_beside_the_longest_result_counts_less():
+    """A batch norm updates its running statistics: an activation after it is in its part."""
+    chain = "".join(f"let T{n}[i] = exp(T{n - 1}[i])\n" for n in range(1, 7))
+    text = f"N = 8\nX[N] : f32\nlet T0[i] = X[i]\n{chain}Y[i] = T6[i]\nZ[i] = log(tanh(X[i]))"
+    beside = parse(text)
+    assert operator_count(beside) == 8
+    assert fits(beside, PartitionLimits(operators=6))
+    assert not fits(beside, PartitionLimits(operators=5))

@@ -244,8 +244,7 @@ def test_few_of_the_segments_are_made_and_the_cheapest_cuts_are_found(
             part = make(found, start, end, held, "part")
             if start < end - 1 and not fits_part(part, limits):
                 break
-            moved = sum(t.bytes for t in part.tensors.values())
-            totals.append(cost[start] + moved + cuts.LAUNCH_BYTES)
+            totals.append(cost[start] + cuts._cost(part))
         cost[end] = min(totals)
     assert found.cost == cost[len(order)]
 
@@ -331,3 +330,15 @@ def test_cuts_of_a_program_in_float32_are_in_float32():
     program = normalise(spec(BATCH_NORM.format(half="f32")))
     found = partition(program, PartitionLimits(operators=4), in_halves=True)
     assert {t.dtype for t in found.cuts} == {F32}
+
+
+def test_a_norm_of_long_rows_is_not_cut_between_its_mean_and_its_variance():
+    """Each of them would read all rows once more, and what is between them is as large."""
+    text = """B = 32768, C = 8
+X[B, C] : f32
+let E[b, c] = exp(tanh(X[b, c]))
+let A[c] = sum[b](E[b, c]) / 32768
+let V[c] = sum[b](square(E[b, c] - A[c])) / 32768
+Y[b, c] = (E[b, c] - A[c]) / sqrt(V[c] + 0.00001)"""
+    found = partition(spec(text), PartitionLimits(operators=9))
+    assert [[n.op for n in p.nodes].count("sum") for p in found.parts] in ([0, 2], [2, 0])

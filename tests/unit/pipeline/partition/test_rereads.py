@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch import trace
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.partition.partition import partition
-from mirage_py.pipeline.partition.rereads import reread_values
+from mirage_py.pipeline.partition.rereads import passes_bytes, prologue_bytes, reread_values
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.targets import target
@@ -107,3 +108,44 @@ def test_a_norm_that_no_plan_computes_in_time_is_cut_off_from_its_matmul(times):
     assert [node.op for node in product.nodes] == ["load", "load", "matmul"]
     assert not any(node.op == "matmul" for node in norm.nodes)
     assert "each matmul by itself" in found.reason
+
+
+NORM = """B = {b}, C = 8
+X[B, C], R[B, C] : bf16
+let A[c] = sum[b](X[b, c]) / {b}
+let V[c] = sum[b](square(X[b, c] - A[c])) / {b}
+Y[b, c] = (X[b, c] - A[c]) / sqrt(V[c] + 0.00001) + R[b, c]"""
+
+
+def test_rows_that_no_block_holds_are_read_again_once_statistics_are_known():
+    """For the mean and the variance they are read once; what is added is read at the end alone."""
+    assert passes_bytes(parse(NORM.format(b=1 << 15))) == (1 << 15) * 8 * 2
+    assert passes_bytes(parse(NORM.format(b=1 << 14))) == 0
+
+
+def test_results_of_matmuls_are_written_to_be_normalised():
+    text = """B = 32768, C = 8, D = 16
+X[B, D], W[D, C] : bf16
+let P[b, c] = sum[d](X[b, d] * W[d, c])
+let A[c] = sum[b](P[b, c]) / 32768
+Y[b, c] = P[b, c] - A[c]"""
+    assert passes_bytes(parse(text)) == 2 * 32768 * 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("operand", "elements"),
+    [
+        ("X[b, d]", 0),
+        ("relu(X[b, d])", 64 * 16),
+        # Either operand may have such a factor, and the result such a divisor.
+        ("X[b, d] * G[d]", 0),
+        ("X[b, d] / S[b]", 0),
+        ("relu(X[b, d]) * G[d] / S[b]", 64 * 16),
+    ],
+)
+def test_operands_that_are_computed_go_through_registers(operand: str, elements: int):
+    text = f"""B = 64, C = 8, D = 16
+X[B, D], W[D, C], G[D], S[B] : bf16
+Z[b, d] = G[d] * S[b]
+Y[b, c] = sum[d](({operand}) * W[d, c])"""
+    assert prologue_bytes(parse(text)) == 2 * elements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from mirage_py.search.extract.task import SearchLimits
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import best_families
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts, with_parallel_variance
+from mirage_py.search.rewrites.pieces import Timed
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.ir.program import Program
@@ -22,6 +24,15 @@ from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.rounding.float_screen import FloatScreen
 from mirage_py.verify.rounding.kernel_meaning import KernelMeaning
 from mirage_py.verify.sizes.small_sizes import instantiate_at_real_sizes
+
+
+def of_one_kernel(piece: Program) -> list[UGraph]:
+    return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
+
+
+def timed(families: Sequence[UGraph]) -> Timed:
+    return best_families(families, KernelRanker(H200, "cuda"))
+
 
 VARIANCE = """M = 2, D = 32768
 X[M, D] : f32
@@ -38,11 +49,7 @@ def program() -> Program:
 @pytest.fixture(scope="module")
 def family(program: Program) -> UGraph:
     """Parts of 16384 elements. A file may have any name."""
-
-    def of_one_kernel(piece: Program) -> list[UGraph]:
-        return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
-
-    found, *_ = with_parallel_variance(program, of_one_kernel, lambda _: True, H200)
+    found, *_ = with_parallel_variance(program, of_one_kernel, timed, lambda _: True, H200)
     return found
 
 
@@ -86,11 +93,8 @@ V[C] : f32
 V[c] = sum[s](square(X[s, c] - A[c])) / 524288"""
     program = replace(normalise(parse(text)), name="channels_last")
 
-    def of_one_kernel(piece: Program) -> list[UGraph]:
-        return [f.ugraph for f in search(piece, limits=SearchLimits(max_kernels=1)).families]
-
-    found, *_ = with_parallel_variance(program, of_one_kernel, lambda _: True, H200)
-    ((us, _),) = best_families([found], KernelRanker(H200, "cuda"))
+    found, *_ = with_parallel_variance(program, of_one_kernel, timed, lambda _: True, H200)
+    ((us, _),) = timed([found])
     # The time of reading the 67 MB twice, and some; one kernel takes eleven times as long.
     assert us < 3 * program.inputs[0].bytes / H200.dram_bytes_per_us
     assert FamilyTests(program, trials=2, seed=0).run(found).equal
@@ -107,3 +111,17 @@ V[B, G] : f32
 V[b, g] = sum[s, c](square(X[b, s, g, c] - A[b, g])) / 532512"""
     cuts = cuts_into_parts(parse(text), H200)
     assert [(c.dim, c.splits) for c in cuts] == [("s", 387), ("s", 1548)]
+
+
+def test_a_matmul_of_what_is_normalised_is_a_kernel_after_the_statistics() -> None:
+    """A 1x1 convolution of a batch norm: of two kernels with its rows none is fast, or fits."""
+    text = """B = 32, C = 64, P = 4096, N = 48
+X[B, C, P], W[N, C] : bf16
+let A[c] = sum[b, p](X[b, c, p]) / 131072
+let V[c] = sum[b, p](square(X[b, c, p] - A[c])) / 131072
+Y[b, n, p] = sum[c](relu((X[b, c, p] - A[c]) / sqrt(V[c] + 0.00001)) * W[n, c])"""
+    program = replace(normalise(parse(text)), name="normed_operand")
+    found, *_ = with_parallel_variance(program, of_one_kernel, timed, lambda _: True, H200)
+    multiplies = [any(n.op == "matmul" for n in k.nodes) for k in found.kernels]
+    assert multiplies == [False, False, True]
+    assert FamilyTests(program, trials=2, seed=0).run(found).equal

@@ -174,13 +174,25 @@ def test_tiles_of_256_columns_and_the_rows_of_warp_groups() -> None:
     assert np.max(np.abs(computed - wanted) / rounding) < 1.0
 
 
-def test_rows_of_images_are_cut_where_a_tile_ends() -> None:
-    for s, cut in (
-        (56, Cut(("s_part", "b"), "s", 28)),
-        (7, Cut(("b_part",), "b", 2)),
-    ):
+def test_parts_of_images_are_lines_or_several_short_ones() -> None:
+    for s, cut in ((56, Cut(("s", "b"))), (7, Cut(("b",)))):
         program = parse(IMAGES.format(s=s, rows=4 * s * s))
         assert cut_into_tiles(program, varying_products(program)) == cut
+
+
+def test_a_tile_has_several_lines_of_an_image() -> None:
+    """Parts of two lines of 112 pixels had 32 rows of padding, in tiles of 16 columns: the matmul
+    took 30 times as long.
+    """
+    program = replace(normalise(parse(IMAGES.format(s=112, rows=4 * 112**2))), name="images")
+    found = families_of(program)
+    first, *_ = found[0].kernels
+    assert isinstance(first, BlockGraph)
+    assert [a.dim for a in first.grid] == ["b", "s", "n"]
+    assert FamilyTests(program, trials=2, seed=0).run(found[0]).equal
+    ((us, _), *_) = best_families(found, KernelRanker(H200, "cuda"))
+    written = 4 * 112**2 * 32 * 4
+    assert us < 10 * written / H200.dram_bytes_per_us
 
 
 @pytest.mark.parametrize("m", [96, 509])
