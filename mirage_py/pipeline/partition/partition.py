@@ -33,9 +33,6 @@ from mirage_py.ugraph.ir.program import Output, Program, Tensor
 _FLOPS_A_BYTE = 256
 # How many times as long large matmuls take that compute an operand, at least.
 _SLOWER = 2
-# Operands that are computed go through registers, not from memory to the tensor cores. That takes
-# about as long as it does to write and read them once more.
-_IN_REGISTERS = 2
 # Of a result that is an input as it is: below it is the launch that takes time.
 _LARGE_COPY_BYTES = 1 << 20
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
@@ -158,8 +155,7 @@ def _cost(part: Program) -> int:
     moved = _bytes(part) + passes_bytes(part)
     computed = prologue_flops(part) // _FLOPS_A_BYTE
     slower = max(0, _SLOWER * computed - moved) - max(0, computed - moved)
-    in_registers = _IN_REGISTERS * prologue_bytes(part)
-    return moved + LAUNCH_BYTES + handed + slower + in_registers
+    return moved + LAUNCH_BYTES + handed + slower + prologue_bytes(part)
 
 
 def _held_bytes(part: Program, number: int) -> int:

@@ -14,6 +14,8 @@ from mirage_py.ugraph.operators import CONTRACT, LEAF, REDUCE, operator
 
 # A block holds a dimension of this extent: the columns of a head, not the rows of a sequence.
 _IN_A_BLOCK = 256
+# And so many columns of a matmul's result have those that compute an operand.
+_COLUMNS = 128
 # Elements of a row of which a block has no part left in registers when it has seen all.
 _LONG = 1 << 15
 
@@ -58,11 +60,17 @@ def prologue_flops(program: Program) -> int:
 
 def prologue_bytes(program: Program) -> int:
     """What matmuls would read if nothing of their operands was computed with them, but for scales,
-    which other operands or results may have.
+    which other operands or results may have. It is computed in registers, and again for other
+    columns, which takes about as long as to read it once or twice more.
     """
-    scaled = dict.fromkeys(_without_scales(program.nodes, *p) for p in _prologues(program))
-    computed = (x for x in scaled if operator(x.op).kind != LEAF)
-    elements = sum(prod(program.sizes[d] for d in x.dims) for x in computed)
+    nodes, sizes = program.nodes, program.sizes
+    times: dict[Node, int] = {}
+    for matmul, operand in _prologues(program):
+        inner = _without_scales(nodes, matmul, operand)
+        if operator(inner.op).kind != LEAF:
+            along = prod(sizes[d] for d in matmul.dims if d not in operand.dims)
+            times[inner] = max(times.get(inner, 1), 1 + (along > _COLUMNS))
+    elements = sum(prod(sizes[d] for d in x.dims) * n for x, n in times.items())
     return elements * program.matmul_type.bytes
 
 
@@ -105,16 +113,20 @@ def passes_bytes(program: Program) -> int:
     }
     if not long:
         return 0
-    variances = variances_of(nodes)
+    # A mean and a variance are of one pass.
+    args = [node.args for node in nodes]
+    for number, variance in variances_of(nodes).items():
+        args[number] = (variance.elements,)
+    live = dict.fromkeys(o.node for o in program.outputs)
+    for number in reversed(range(len(nodes))):
+        live |= dict.fromkeys(args[number]) if number in live else {}
     # In which pass a value is computed, after those of the statistics that it needs.
     passes: list[int] = []
-    for number, node in enumerate(nodes):
-        # A mean and a variance are of one pass.
-        args = (variances[number].elements,) if number in variances else node.args
-        passes.append(max((passes[a] + (a in long) for a in args), default=0))
+    for mine in args:
+        passes.append(max((passes[a] + (a in long) for a in mine), default=0))
     total, known = 0, dict[int | str, None]()
     for one in range(max(passes) + 1):
-        todo = [n for n, kind in enumerate(kinds) if kind != LEAF and passes[n] == one]
+        todo = [n for n in live if kinds[n] != LEAF and passes[n] == one]
         read: dict[int | str, int] = {}
         seen: dict[int, None] = {}
         while todo:
@@ -131,7 +143,7 @@ def passes_bytes(program: Program) -> int:
                 total += 0 if number in known else size  # written
                 known[number] = None
             elif not (number in long and is_known):
-                todo += node.args
+                todo += args[number]
         total += sum(size for name, size in read.items() if name in known)
         known |= dict.fromkeys(read)
     return total

@@ -121,6 +121,8 @@ def test_rows_that_no_block_holds_are_read_again_once_statistics_are_known():
     """For the mean and the variance they are read once; what is added is read at the end alone."""
     assert passes_bytes(parse(NORM.format(b=1 << 15))) == (1 << 15) * 8 * 2
     assert passes_bytes(parse(NORM.format(b=1 << 14))) == 0
+    *statistics, _ = NORM.format(b=1 << 15).replace("let V[c]", "V[c]").splitlines()
+    assert passes_bytes(parse("\n".join(statistics).replace(", R[B, C]", ""))) == 0
 
 
 def test_results_of_matmuls_are_written_to_be_normalised():
@@ -133,18 +135,19 @@ Y[b, c] = P[b, c] - A[c]"""
 
 
 @pytest.mark.parametrize(
-    ("operand", "elements"),
+    ("operand", "columns", "elements"),
     [
-        ("X[b, d]", 0),
-        ("relu(X[b, d])", 64 * 16),
+        ("X[b, d]", 8, 0),
+        ("relu(X[b, d])", 8, 64 * 16),
+        ("relu(X[b, d])", 192, 2 * 64 * 16),
         # Either operand may have such a factor, and the result such a divisor.
-        ("X[b, d] * G[d]", 0),
-        ("X[b, d] / S[b]", 0),
-        ("relu(X[b, d]) * G[d] / S[b]", 64 * 16),
+        ("X[b, d] * G[d]", 8, 0),
+        ("X[b, d] / S[b]", 8, 0),
+        ("relu(X[b, d]) * G[d] / S[b]", 8, 64 * 16),
     ],
 )
-def test_operands_that_are_computed_go_through_registers(operand: str, elements: int):
-    text = f"""B = 64, C = 8, D = 16
+def test_operands_that_are_computed_go_through_registers(operand: str, columns: int, elements: int):
+    text = f"""B = 64, C = {columns}, D = 16
 X[B, D], W[D, C], G[D], S[B] : bf16
 Z[b, d] = G[d] * S[b]
 Y[b, c] = sum[d](({operand}) * W[d, c])"""
