@@ -34,6 +34,16 @@ def axes_as_computed(program: Program) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
+def _replaced(dims: Sequence[str], reduced: Sequence[str], weight: Node) -> str:
+    """The dimension in whose place the other operand's come in a matmul: the first that is reduced,
+    or the last that is one axis of the weights with it, as all heads are behind attention.
+    """
+    first = next((d for d in dims if d in reduced), "")
+    axes = [e.dims() for e in weight.access.index] if weight.op == "load" else []
+    together = next((axis for axis in axes if first in axis), (first,))
+    return next((d for d in reversed(dims) if d in together and d in reduced), first)
+
+
 def _order(program: Program, node: Node, found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if node.op == "load":
         return node.access.dims()
@@ -48,8 +58,10 @@ def _order(program: Program, node: Node, found: Sequence[tuple[str, ...]]) -> tu
         weights_first = [program.nodes[a].op == "load" for a in node.args] == [True, False]
         first, second = args[::-1] if weights_first else args
         kept = tuple(d for d in second if d not in first and d not in node.reduced)
-        replaced = (kept if d in node.reduced else (d,) for d in first)
-        return tuple(dict.fromkeys(d for dims in replaced for d in dims))
+        weight = program.nodes[node.args[0 if weights_first else 1]]
+        place = _replaced(first, node.reduced, weight)
+        left = [d for d in first if d == place or d not in node.reduced]
+        return tuple(d for old in left for d in (kept if old == place else (old,)))
     if operator(node.op).kind == ELEMENTWISE:
         return tuple(dict.fromkeys(d for dims in sorted(args, key=len, reverse=True) for d in dims))
     return tuple(d for dims in args[:1] for d in dims if d in node.dims)

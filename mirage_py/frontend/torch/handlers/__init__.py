@@ -16,7 +16,6 @@ from mirage_py.frontend.torch.handlers import (
     ordered,
     pooling,
     reads,
-    recurrent,
     reductions,
     shapes,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "ordered",
     "pooling",
     "reads",
-    "recurrent",
     "reductions",
     "shapes",
 ]
