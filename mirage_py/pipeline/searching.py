@@ -19,7 +19,11 @@ from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import Terms, best_families, likely_families
 from mirage_py.search.rewrites.long_reductions import reduced_products
 from mirage_py.search.rewrites.parallel_variance import cuts_into_parts
-from mirage_py.search.rewrites.product_chains import is_long_chain
+from mirage_py.search.rewrites.product_chains import (
+    TWO_KERNELS_HOLD,
+    chain_cuts,
+    chained_products,
+)
 from mirage_py.search.rewrites.product_variance import has_long_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import SafetyScreen
@@ -59,13 +63,14 @@ class Searching:
     ) -> tuple[SearchResult, list[UGraph], list[UGraph]]:
         """What was found, its safe families, and those of rewrites."""
         most = self._limits.max_kernels
-        # A long chain of matmuls is searched in pieces first. So is one whose matmuls have long
-        # reductions, of which no two kernels are fast.
-        is_long = is_long_chain(self._normal)
+        # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces
+        # first. So is one whose matmuls have long reductions, of which no two kernels are fast.
+        is_long = chained_products(self._normal) > TWO_KERNELS_HOLD
         is_long |= bool(reduced_products(self._normal))
         has_parts = has_long_products(self._normal)
         # Of long rows that are read once the rewrites are the fastest; all else may take any time.
-        is_first = is_long or has_parts or bool(cuts_into_parts(self._normal, self._ranker.target))
+        is_first = is_long or has_parts or bool(chain_cuts(self._normal))
+        is_first |= bool(cuts_into_parts(self._normal, self._ranker.target))
         others = self._rewritten() if is_first else []
         # But for those that store statistics of tiles, where these fit.
         is_long |= has_parts and bool(others)

@@ -30,7 +30,7 @@ _LINKS = 2
 # takes several times as long as its results do to memory and back.
 _LARGE, _DEEP = 1 << 33, 512
 # A longer chain in two kernels takes long to search, and is slow.
-_TWO_KERNELS_HOLD = 3
+TWO_KERNELS_HOLD = 3
 # Of the values where a chain may be cut, so many at once, of so many.
 _MOST_CUTS, _MOST_PLACES = 4, 8
 # Cuts that are searched: the best, and those that move hardly more.
@@ -72,24 +72,19 @@ def chain_cuts(program: Program) -> list[tuple[int, ...]]:
     """Sets of values to store so that no piece has too long a chain, each without a value that it
     could do without; what moves least first.
     """
-    return _cuts_between_large(program) or _cuts_into(program, _LINKS, _places(program))
-
-
-def is_long_chain(program: Program) -> bool:
-    """Whether its families of two kernels take long to search, and are slow beside those of its
-    pieces.
-    """
-    return chained_products(program) > _TWO_KERNELS_HOLD or bool(_cuts_between_large(program))
-
-
-def _cuts_between_large(program: Program) -> list[tuple[int, ...]]:
-    return _cuts_into(program, 1, _large_results(program, _places(program)))
+    places = _places(program)
+    return _cuts_into(program, 1, _large_results(program, places)) or _cuts_into(
+        program, _LINKS, places
+    )
 
 
 def _large_results(program: Program, places: Collection[int]) -> list[int]:
-    """Those of the places that large matmuls make, if there are reductions that are no matmuls."""
+    """Those of the places that large matmuls make, if there are reductions that are no matmuls,
+    and one output: the last piece would compute again what others need.
+    """
     nodes, sizes = program.nodes, program.sizes
-    if all(n.op == "matmul" or n.op not in REDUCING for n in nodes):
+    has_others = any(n.op != "matmul" and n.op in REDUCING for n in nodes)
+    if not has_others or len(program.outputs) > 1:
         return []
     # For each value whether all matmuls next before it are large, and there are some.
     large: list[bool | None] = []
