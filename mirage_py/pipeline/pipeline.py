@@ -75,6 +75,7 @@ from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.baseline_model import fused_model_us
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rewrites.product_chains import chain_cuts
 from mirage_py.search.space.short_rows import has_short_rows
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
@@ -277,18 +278,23 @@ def _is_too_short(request: Request, parts: int) -> bool:
 def _cut_after_all(ranking: Ranking, *, measure: bool = False) -> Partition | None:
     """How a program is cut that was searched whole, where the best of it is no match for its
     operators fused one by one: its kernels compute products again. None where it stays whole.
+
+    A chain that is searched in pieces is cut as soon as its operators are faster one by one: there
+    the model is precise, and the kernels of parts are chosen by measurement, each by itself.
     """
     request = ranking.request
     if request.rows or request.should_stop():
         return None
     best = ranking.instances[0].estimate.time_us if ranking.instances else math.inf
-    if best <= _NO_MATCH * fused_model_us(ranking.normal, ranking.target, own_matmuls=True):
+    fused_us = fused_model_us(ranking.normal, ranking.target, own_matmuls=True)
+    is_match = best <= _NO_MATCH * fused_us
+    if best <= fused_us or (is_match and not chain_cuts(ranking.normal)):
         return None
     in_halves = measure and _is_held_to_eager(ranking.program)
     found = partition(ranking.normal, in_halves=in_halves)
     # What stands after one matmul, as a norm over its results, is cut off from it.
     matmuls = sum(node.op == "matmul" for node in ranking.normal.nodes)
-    if len(found.parts) < 2 or matmuls == 1:
+    if not is_match and (len(found.parts) < 2 or matmuls == 1):
         apart = partition(ranking.normal, products_apart=True, in_halves=in_halves)
         found = apart if len(apart.parts) > 1 else found
     return found if len(found.parts) > 1 else None
@@ -356,8 +362,10 @@ def _rank_plans(
                 [i.plan for i in in_order_of_trial(found, target, request)], _AHEAD_SHARE
             ),
         )
-    ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
-    rankings.end()
+    try:
+        ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
+    finally:
+        rankings.end()
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()

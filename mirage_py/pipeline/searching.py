@@ -72,6 +72,10 @@ class Searching:
         is_first = is_long or has_parts or bool(chain_cuts(self._normal))
         is_first |= bool(cuts_into_parts(self._normal, self._ranker.target))
         others = self._rewritten() if is_first else []
+        if is_first and not others:
+            # That was in vain: the whole has the time of a search of its own.
+            self._searched_by = self._time_budget.searched_by()
+            self._ranked_by = self._time_budget.ranked_by()
         # But for those that store statistics of tiles, where these fit.
         is_long |= has_parts and bool(others)
         found = self._searched(

@@ -163,7 +163,8 @@ class KernelRanker:
             number = self._models.kernel(form, place) if isinstance(kernel, BlockGraph) else None
             if number is None or number in self._ranked:
                 continue
-            if self._elsewhere.found(number, self.backend) is None:
+            found = self._elsewhere.found(number, self.backend)
+            if found is None or not self._models.would_adopt(form, place, self.backend, found.best):
                 return False
         return True
 

@@ -141,16 +141,22 @@ class KernelModels:
         """Take what was found elsewhere for what ``promising`` would find now; false where it could
         find something else, as it would look among other tilings.
         """
+        if not self.would_adopt(form, number, backend, found):
+            return False
+        key = self._key(form, number, backend)
+        if self._adopted.get(key) is not found:
+            del self._few[key]
+            self._adopted[key] = found
+            self._best_tiles.setdefault(self.alike(form, number, backend), frozenset(found.tiles))
+        return True
+
+    def would_adopt(self, form: Form, number: int, backend: BackEnd, found: BestTiles) -> bool:
+        """What ``adopt`` would say now."""
         key = self._key(form, number, backend)
         if self._adopted.get(key) is found:
             return True
         is_asked = key in self._promising or key not in self._few
-        if is_asked or found.among != self.best_tiles(form, number, backend):
-            return False
-        del self._few[key]
-        self._adopted[key] = found
-        self._best_tiles.setdefault(self.alike(form, number, backend), frozenset(found.tiles))
-        return True
+        return not is_asked and found.among == self.best_tiles(form, number, backend)
 
     def _models_of(
         self, form: Form, number: int, backend: BackEnd, tiles: tuple[Hashable, ...]

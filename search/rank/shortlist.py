@@ -108,8 +108,7 @@ def _listed(families: Sequence[UGraph], ranker: KernelRanker, terms: Terms) -> l
 
 def likely_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[UGraph]:
     """Families, not yet safe perhaps, in the order given without those that a ranking will not look
-    at: of each sort those of the best lower bounds stay, many times
-    what gets a quick prediction.
+    at: of each sort those of the best lower bounds stay, many times what gets a quick prediction.
     """
     by_sort: dict[Sort, list[int]] = {}
     for number, family in enumerate(families):

@@ -18,6 +18,7 @@ from itertools import combinations
 from math import prod
 
 from mirage_py.search.rewrites.pieces import Timed, fastest, piece, stored_tensors, together
+from mirage_py.search.rewrites.product_variance import has_long_products
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
@@ -80,11 +81,12 @@ def chain_cuts(program: Program) -> list[tuple[int, ...]]:
 
 def _large_results(program: Program, places: Collection[int]) -> list[int]:
     """Those of the places that large matmuls make, if there are reductions that are no matmuls,
-    and one output: the last piece would compute again what others need.
+    and one output: the last piece would compute again what others need. Batch norms between them
+    store statistics of tiles instead (``product_variance``).
     """
     nodes, sizes = program.nodes, program.sizes
     has_others = any(n.op != "matmul" and n.op in REDUCING for n in nodes)
-    if not has_others or len(program.outputs) > 1:
+    if not has_others or len(program.outputs) > 1 or has_long_products(program):
         return []
     # For each value whether all matmuls next before it are large, and there are some.
     large: list[bool | None] = []

@@ -30,7 +30,7 @@ from mirage_py.search.rank.kernel_choices import (
 from mirage_py.search.rank.kernel_models import BestTiles
 from mirage_py.search.tilings.tilings import tiles_of
 from mirage_py.settings import Settings
-from mirage_py.targets import Target
+from mirage_py.targets import ALL_TARGETS, Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, LibraryCall, UGraph
@@ -50,7 +50,7 @@ class RankPool:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._is_known = target_named(target.name) == target
+        self._is_known = target in ALL_TARGETS
         self._texts: dict[Form, str] = {}
         self._asked: dict[_Key, KernelOf] = {}
         self._running: dict[_Key, Future[Reply]] = {}

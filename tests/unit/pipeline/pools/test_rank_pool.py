@@ -167,3 +167,7 @@ def test_few_workers_are_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     pool.prepare()
     ranked("triton", Terms(elsewhere=pool))
     assert not worker.futures
+
+
+def test_no_worker_knows_a_target_that_somebody_made() -> None:
+    RankPool(replace(H200, name="mine")).end()

@@ -16,6 +16,7 @@ from mirage_py.result import Result
 from mirage_py.search.enumerate import runners
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.targets import H200
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.rounding.float_screen import FloatScreen
 
@@ -109,3 +110,20 @@ def test_a_budget_that_was_asked_for_begins_after_tracing(monkeypatch: pytest.Mo
     request = Request("h200", "triton", "quick", budget=20.0, begun=clock.now - 5.0)
     pipeline._run(programs.row_softmax(), H200, request, measure=True)
     assert deadlines == [1020.0]
+
+
+def test_pieces_that_came_to_nothing_leave_the_whole_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two large layers, each with a norm behind it, had no plan at 10 seconds."""
+    clock, budget = _Clock(monkeypatch), 20.0
+
+    def in_vain(*_: object) -> list[UGraph]:
+        clock.now += 0.6 * budget
+        return []
+
+    monkeypatch.setattr(searching, "chain_cuts", lambda _: [(0,)])
+    monkeypatch.setattr(searching, "with_rewrites", in_vain)
+    clock.takes(runners, "run", 0.1)
+    request = Request(target="h200", backend="triton", effort="quick", budget=budget)
+    assert rank_plans(programs.lora(), H200, request).instances
