@@ -38,7 +38,6 @@ from mirage_py.pipeline.partition.partition import (
     partition,
 )
 from mirage_py.pipeline.partition.values import with_values_once
-from mirage_py.pipeline.pools.rank_pool import RankPool
 from mirage_py.pipeline.pools.verify_pool import (
     IDLE_SHARE,
     Begun,
@@ -104,8 +103,6 @@ _TRIALS = 4
 _FEW_PARTS = 8
 # Share of the compile workers that compile while plans are ranked: the others test families.
 _AHEAD_SHARE = 0.5
-# From so many families on others rank kernels, too: they import for as long as few take.
-_MANY_FAMILIES = 32
 # So many times slower than the baseline that no error of the model makes up for it.
 _NO_MATCH = 1.5
 
@@ -346,15 +343,11 @@ def _rank_plans(
     families = [u for u in families if not why_rows_meet_in(u, request.rows)]
     told.found(found.counters.candidates)
     told(f"ranking the instances of {len(families)} families")
-    types, ahead, rankings = TypeScreen(), Begun(), RankPool(target)
+    types, ahead = TypeScreen(), Begun()
     begin = partial(begin_by_compilers, normal, trials=_TRIALS, seed=request.seed)
     terms = searching.terms(types)
     if compiler is not None:
-        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked, by
-        # others, too, where there are many.
-        if len(families) >= _MANY_FAMILIES:
-            rankings.prepare()
-            terms = replace(terms, elsewhere=rankings)
+        # A test is of a family, whatever its tiles: it runs elsewhere while these are ranked.
         terms = replace(
             terms,
             listed=lambda likely: ahead.update(begin(likely, begun=ahead, share=IDLE_SHARE)),
@@ -362,10 +355,7 @@ def _rank_plans(
                 [i.plan for i in in_order_of_trial(found, target, request)], _AHEAD_SHARE
             ),
         )
-    try:
-        ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
-    finally:
-        rankings.end()
+    ranked = rank_for(chosen, families, target, PLANS[request.effort], terms)
     if request.streaming and chosen != "triton":
         ranked = [*streaming_for(families, target, ranker, terms), *ranked]
     verified_by = time_budget.verified_by()

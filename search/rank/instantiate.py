@@ -63,34 +63,26 @@ def rank(
     Families with clusters are for CUDA alone, on targets that have them.
     """
     if backend == "auto":
-        models, elsewhere = KernelModels(target), terms.elsewhere
-        cuda = KernelRanker(target, "cuda", models, elsewhere)
-        ours = _rank(families, cuda, limit // 2, terms, ("cuda", "triton"))
+        models = KernelModels(target)
+        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2, terms)
         # The model is one for both: other families are not looked at.
         is_asked = not terms.over()
         trusted = [i for i in ours if not (is_asked and terms.doubt(i.plan))] or ours
         shared = {i.family.digest: i.family for i in trusted if not is_clustered(i.family)}
         families = list(shared.values()) or families
         terms = replace(terms, begun=None)
-        triton = KernelRanker(target, "triton", models, elsewhere)
-        others = _rank(families, triton, limit - len(ours), terms, ("triton",))
+        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours), terms)
         return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
-    ranker = KernelRanker(target, backend, elsewhere=terms.elsewhere)
-    return _rank(families, ranker, limit, terms, (backend,))
+    return _rank(families, KernelRanker(target, backend), limit, terms)
 
 
 def _rank(
-    families: Sequence[UGraph],
-    ranker: KernelRanker,
-    limit: int,
-    terms: Terms,
-    backends: Sequence[BackEnd],
+    families: Sequence[UGraph], ranker: KernelRanker, limit: int, terms: Terms
 ) -> list[Instance]:
     if ranker.backend == "triton":
         families = [family for family in families if not is_clustered(family)]
     forms = shortlist(families, ranker, terms)
     order = likely_first(forms, ranker)
-    ranker.begin([forms[number] for number in order], backends)
     terms.listed([forms[number].family for number in order])
     ranked = _RankedForms(forms, ranker, limit, terms)
     for number in order:
@@ -117,8 +109,6 @@ class _RankedForms:
         # first, as a doubt takes as long as a ranking.
         self._unasked: list[int] = []
         self._is_told = False
-        # Forms that it was too late for, or of which few tilings were looked at.
-        self._left: list[int] = []
         self._most = max(_LEAST_OF_STRUCTURE, limit // _PLANS_OF_FORM)
         self._best_us = min((ranker.probe_us(form) for form in forms), default=0.0)
 
@@ -129,13 +119,8 @@ class _RankedForms:
             self._tell()
             self._ask()
         is_over = bool(self._begun) and self._terms.over()
-        if self._settled[form.name] >= self._most:
+        if self._settled[form.name] >= self._most or self._is_late_for(form, is_over=is_over):
             return
-        if self._is_late_for(form, is_over=is_over):
-            self._left.append(number)
-            return
-        if is_over:
-            self._left.append(number)
         self._begun[form.name] += 1
         found = _of_form(form, self._ranker, self._limit, quickly=is_over)
         self._of_form[number] = found
@@ -144,7 +129,6 @@ class _RankedForms:
 
     def instances(self) -> list[Instance]:
         """The best of all, best first: those in doubt have few of the seats."""
-        self._take_late()
         self._tell()
         self._ask()
         of_form, in_doubt, limit = self._of_form, self._in_doubt, self._limit
@@ -154,24 +138,11 @@ class _RankedForms:
         kept += _seated(doubted, limit - len(kept))
         return sorted(kept, key=lambda i: i.estimate.time_us)
 
-    def _take_late(self) -> None:
-        """Of what is left that which others have ranked meanwhile."""
-        for number in self._left:
-            form = self._forms[number]
-            is_new = number not in self._of_form
-            if self._ranker.is_ranked(form) and not (
-                is_new and self._begun[form.name] >= self._most
-            ):
-                self._begun[form.name] += is_new
-                self._of_form[number] = _of_form(form, self._ranker, self._limit, quickly=True)
-
     def _is_late_for(self, form: Form, *, is_over: bool) -> bool:
         """When it is late, one form of each structure that is not in doubt is enough; when it is
-        over, any. What was ranked elsewhere takes no time.
+        over, any.
         """
         if not any(self._of_form.values()):
-            return False
-        if self._begun[form.name] < self._most and self._ranker.is_ranked(form):
             return False
         is_far = self._ranker.probe_us(form) > _NEAR_STRUCTURES * self._best_us
         if (is_far or self._begun[form.name]) and is_over:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log2, prod
-from typing import Protocol
 
 from mirage_py.search.model.cost_model import Estimate, KernelModel
 from mirage_py.search.model.launches import BackEnd, launch_options
 from mirage_py.search.model.library_model import clearing_us, library_estimate
 from mirage_py.search.rank.forms import Form
-from mirage_py.search.rank.kernel_models import BestTiles, KernelModels
+from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.rank.window_choices import window_choices
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
-from mirage_py.search.tilings.tilings import tiles_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
@@ -61,61 +59,9 @@ class KernelChoice:
         return self.kernel.grid, loops, chosen.reversed_axes, chosen.precision, chosen.excess_codes
 
 
-@dataclass(frozen=True, slots=True)
-class KernelOf:
-    """A kernel of a form; ``number`` is the same for kernels that are equal but for their names."""
-
-    number: int
-    form: Form
-    place: int
-
-    @property
-    def block(self) -> BlockGraph:
-        """The kernel itself."""
-        found = self.form.ugraph.kernels[self.place]
-        assert isinstance(found, BlockGraph)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class RankedKernel:
-    """What was found of a kernel elsewhere: its best tiles, and the choices for each back end."""
-
-    best: BestTiles
-    choices: Mapping[BackEnd, tuple[KernelChoice, ...]]
-
-
-class Elsewhere(Protocol):
-    """Who ranks kernels beside this process, which waits for none of them."""
-
-    def begin(self, group: Sequence[KernelOf], backends: Sequence[BackEnd]) -> None:
-        """Rank those that are not begun yet, in their order, for back ends with equal tilings."""
-
-    def found(self, number: int, backend: BackEnd) -> RankedKernel | None:
-        """What is known of a kernel by now."""
-
-
-def ranked_in_order(
-    group: Sequence[KernelOf], backends: Sequence[BackEnd], target: Target
-) -> Iterator[tuple[KernelOf, RankedKernel]]:
-    """What a process finds that ranks a group for another one. What fits nowhere is left to that
-    one.
-    """
-    first = backends[0]
-    models = KernelModels(target)
-    rankers = [KernelRanker(target, backend, models) for backend in backends]
-    for one in group:
-        form, place = one.form, one.place
-        if models.probed_us(form, place, first) < inf:
-            among = models.best_tiles(form, place, first)
-            choices = {ranker.backend: ranker.ranked(form, place) for ranker in rankers}
-            tiles = tuple(tiles_of(m.kernel.block) for m in models.promising(form, place, first))
-            yield one, RankedKernel(BestTiles(among, tiles), choices)
-
-
 class KernelRanker:
     """Ranks kernels for one target and remembers what it has ranked. Rankers of several back ends
-    may share ``models``, and what is ranked ``elsewhere``.
+    may share ``models``.
     """
 
     def __init__(
@@ -123,11 +69,9 @@ class KernelRanker:
         target: Target,
         backend: BackEnd = "triton",
         models: KernelModels | None = None,
-        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.target = target
         self.backend = backend
-        self._elsewhere = elsewhere
         self._models = models or KernelModels(target)
         self._ranked: dict[int, tuple[KernelChoice, ...]] = {}
         self._probed: dict[int, float] = {}
@@ -155,39 +99,6 @@ class KernelRanker:
         keys = [self._models.kernel(form, n) for n in blocks]
         return all(key in self._probed or key in self._ranked for key in keys)
 
-    def is_ranked(self, form: Form) -> bool:
-        """Whether its kernels were ranked, some of them elsewhere perhaps: it takes no time."""
-        if self._elsewhere is None:
-            return False
-        for place, kernel in enumerate(form.ugraph.kernels):
-            number = self._models.kernel(form, place) if isinstance(kernel, BlockGraph) else None
-            if number is None or number in self._ranked:
-                continue
-            found = self._elsewhere.found(number, self.backend)
-            if found is None or not self._models.would_adopt(form, place, self.backend, found.best):
-                return False
-        return True
-
-    def begin(self, forms: Sequence[Form], backends: Sequence[BackEnd]) -> None:
-        """Have the kernels of these forms ranked elsewhere, if somebody does, with the same result;
-        what is asked for before it is known is ranked here.
-        """
-        if self._elsewhere is None:
-            return
-        models, own = self._models, self.backend
-        groups: dict[tuple[Hashable, tuple[BackEnd, ...]], dict[int, KernelOf]] = {}
-        for form in forms:
-            for place, kernel in enumerate(form.ugraph.kernels):
-                if isinstance(kernel, LibraryCall):
-                    continue
-                number = models.kernel(form, place)
-                if number not in self._ranked and not self._windows.get(number):
-                    same = tuple(b for b in backends if models.is_same_for(form, place, own, b))
-                    group = groups.setdefault((models.alike(form, place, own), same), {})
-                    group.setdefault(number, KernelOf(number, form, place))
-        for (_, same), group in groups.items():
-            self._elsewhere.begin([*group.values()], same)
-
     def ranked(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
         """The choices for one kernel of a form that fit, best first, without near-copies."""
         kernel = form.ugraph.kernels[number]
@@ -205,10 +116,7 @@ class KernelRanker:
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall) or self._over_windows(form, number, kernel):
             return self.ranked(form, number)
-        key = self._models.kernel(form, number)
-        if key not in self._ranked and (known := self._ranked_elsewhere(form, number)):
-            self._ranked[key] = known
-        if key in self._ranked:
+        if self._models.kernel(form, number) in self._ranked:
             return self.ranked(form, number)
         found = self._choices(form, number, kernel, self._models.probed(form, number, self.backend))
         return found or self.ranked(form, number)
@@ -236,20 +144,8 @@ class KernelRanker:
         windows = self._over_windows(form, number, block)
         if windows:
             return windows
-        found = self._ranked_elsewhere(form, number)
-        if found:
-            return found
         models = self._models.promising(form, number, self.backend)
         return self._choices(form, number, block, models)
-
-    def _ranked_elsewhere(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
-        """The choices if they are known, and would be found here as well; else none."""
-        if self._elsewhere is None:
-            return ()
-        found = self._elsewhere.found(self._models.kernel(form, number), self.backend)
-        if found is None or not self._models.adopt(form, number, self.backend, found.best):
-            return ()
-        return found.choices[self.backend]
 
     def _choices(
         self, form: Form, number: int, block: BlockGraph, models: Sequence[KernelModel]

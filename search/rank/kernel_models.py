@@ -6,7 +6,6 @@ One model predicts the kernels of both back ends, which share the cache.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 
 from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
@@ -31,16 +30,6 @@ _MOST_TILINGS = 16
 _QUICKLY = 3
 
 
-@dataclass(frozen=True, slots=True)
-class BestTiles:
-    """What another process has found of a kernel: its best ``tiles``, in order, of those ``among``
-    which it looked; of all, if that is None.
-    """
-
-    among: frozenset[Hashable] | None
-    tiles: tuple[Hashable, ...]
-
-
 class KernelModels:
     """Finds the tilings of kernels for one target and remembers the ``most_tilings`` best."""
 
@@ -59,8 +48,6 @@ class KernelModels:
         self._best_tiles: dict[Hashable, frozenset[Hashable]] = {}
         # What the few tilings of a probe found, until all of them are looked at.
         self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
-        # What was found elsewhere.
-        self._adopted: dict[Hashable, BestTiles] = {}
 
     def form(self, family: UGraph, splits: Mapping[str, int]) -> Form:
         """The family at these numbers of splits, always the same object."""
@@ -115,55 +102,9 @@ class KernelModels:
         """The best tilings of a block graph by the usual options; all where those fit none."""
         key = self._key(form, number, backend)
         if key not in self._promising:
-            adopted = self._adopted.get(key)
-            if adopted is None:
-                known = self._few.pop(key, {})
-                self._promising[key] = self._found(form, number, backend, known)
-            else:
-                self._promising[key] = self._models_of(form, number, backend, adopted.tiles)
+            known = self._few.pop(key, {})
+            self._promising[key] = self._found(form, number, backend, known)
         return self._promising[key]
-
-    def alike(self, form: Form, number: int, backend: BackEnd) -> Hashable:
-        """The same for block graphs of which the first that is looked at says among which tilings
-        the best of the others are.
-        """
-        return self._key(form, number, backend)[1:], _loops(_block(form, number))
-
-    def best_tiles(self, form: Form, number: int, backend: BackEnd) -> frozenset[Hashable] | None:
-        """Those tilings; None where none was looked at."""
-        return self._best_tiles.get(self.alike(form, number, backend))
-
-    def is_same_for(self, form: Form, number: int, one: BackEnd, other: BackEnd) -> bool:
-        """Whether a block graph has the same tilings for two back ends."""
-        return self._key(form, number, one) == self._key(form, number, other)
-
-    def adopt(self, form: Form, number: int, backend: BackEnd, found: BestTiles) -> bool:
-        """Take what was found elsewhere for what ``promising`` would find now; false where it could
-        find something else, as it would look among other tilings.
-        """
-        if not self.would_adopt(form, number, backend, found):
-            return False
-        key = self._key(form, number, backend)
-        if self._adopted.get(key) is not found:
-            del self._few[key]
-            self._adopted[key] = found
-            self._best_tiles.setdefault(self.alike(form, number, backend), frozenset(found.tiles))
-        return True
-
-    def would_adopt(self, form: Form, number: int, backend: BackEnd, found: BestTiles) -> bool:
-        """What ``adopt`` would say now."""
-        key = self._key(form, number, backend)
-        if self._adopted.get(key) is found:
-            return True
-        is_asked = key in self._promising or key not in self._few
-        return not is_asked and found.among == self.best_tiles(form, number, backend)
-
-    def _models_of(
-        self, form: Form, number: int, backend: BackEnd, tiles: tuple[Hashable, ...]
-    ) -> list[KernelModel]:
-        tiled = self._tilings(form, number, backend, few=False, among=frozenset(tiles))
-        models = {tiles_of(t.block): self._model(t, form, number) for t in tiled}
-        return [models[t] for t in tiles]
 
     def _found(
         self, form: Form, number: int, backend: BackEnd, known: Mapping[Hashable, KernelModel]
@@ -171,7 +112,8 @@ class KernelModels:
         """The best tilings; of a kernel like one that was looked at, as at another number of splits
         or with another formula, among those that were the best there, and those that are known.
         """
-        alike = self.alike(form, number, backend)
+        block = _block(form, number)
+        alike = self._key(form, number, backend)[1:], _loops(block)
         found: list[KernelModel] = []
         for among in (self._best_tiles.get(alike), None):
             wanted = None if among is None else among.union(known)

@@ -15,7 +15,7 @@ from math import inf
 
 from mirage_py.search.rank.forms import Form, Sort, sort_of
 from mirage_py.search.rank.instance import Instance
-from mirage_py.search.rank.kernel_choices import Elsewhere, KernelRanker
+from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
@@ -53,7 +53,6 @@ class Terms:
     one of each structure near the best: of those the model does not say which is the fastest.
     ``listed`` is told of the families that it looks at, the likely ones first, before it does;
     ``begun`` of the plans of one form of each structure, before others and what is in doubt.
-    ``elsewhere`` kernels are ranked beside it.
     """
 
     may: Callable[[UGraph], bool] = lambda _: True
@@ -62,7 +61,6 @@ class Terms:
     doubt: Callable[[Plan], str] = lambda _: ""
     listed: Callable[[Sequence[UGraph]], None] = lambda _: None
     begun: Callable[[Sequence[Instance]], None] | None = None
-    elsewhere: Elsewhere | None = None
 
 
 FREE = Terms()
