@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,21 @@ def agree(outputs: Any, others: Any, allowed: float) -> bool:
 
     pairs = zip(*(o if isinstance(o, tuple) else (o,) for o in (outputs, others)), strict=True)
     return all(same(a, b) for a, b in pairs)
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """How far a tensor is from another, as a share of that, in the norm; infinite where one has
+    another shape or type, or a number that is not finite.
+    """
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return inf
+    between, size = 0.0, 0.0
+    for a, b in in_pieces(one, other):
+        between += float((a.double() - b.double()).square().sum())
+        size += float(b.double().square().sum())
+    if not isfinite(between) or not isfinite(size):
+        return inf
+    return sqrt(between / size) if size else (inf if between else 0.0)
 
 
 def in_pieces(

@@ -29,10 +29,10 @@ def is_strong(found: SetFinding) -> bool:
 def is_checked(sets: Iterable[SetFinding]) -> bool:
     """Whether any set says something, and of each output."""
     known = list(sets)
-    return any(map(is_strong, known)) and not _unknown(known)
+    return any(map(is_strong, known)) and not unknown_outputs(known)
 
 
-def _unknown(sets: Sequence[SetFinding]) -> list[str]:
+def unknown_outputs(sets: Sequence[SetFinding]) -> list[str]:
     """The outputs of which no set says much."""
     said = [set(s.weak) for s in sets if s.name != _ALWAYS_EQUAL]
     return sorted(set.intersection(*said)) if said else []
@@ -79,7 +79,7 @@ def why_unchecked(sets: Sequence[SetFinding]) -> Reason:
     if best is None:
         return reason(Code.UNCHECKED, "there was no set of inputs")
     if any(map(is_strong, sets)):
-        names = ", ".join(_unknown(sets))
+        names = ", ".join(unknown_outputs(sets))
         why = f"rounding may be more than most results in {names} on every set of inputs"
         return reason(Code.UNCHECKED, why)
     every = "rounding may be more than most results on every set of inputs"

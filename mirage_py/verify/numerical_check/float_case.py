@@ -18,7 +18,7 @@ from mirage_py.verify.numerical_check.places import Places
 # Rounding errors are spread about half as widely as the estimate, and the largest of some million
 # of them lies five to six times their spread away.
 SPREAD = 4.0
-_EAGER_FACTOR = 2.0
+EAGER_FACTOR = 2.0
 # Of the elements of a form of the user's own function, and of any whose allowance is an estimate,
 # the share that may be beyond what is allowed whatever eager's are, and how far.
 _FEW, _FEW_EXCESS = 1e-3, 2.0
@@ -146,8 +146,8 @@ class EagerError:
         """Whether a result that is too far off is about as close as eager, which is so too."""
         if found.fault is None or found.fault.code is not Code.TOO_FAR:
             return False
-        close = error <= _EAGER_FACTOR * self.error
-        return close and found.row_excess <= _EAGER_FACTOR * self.row_excess
+        close = error <= EAGER_FACTOR * self.error
+        return close and found.row_excess <= EAGER_FACTOR * self.row_excess
 
     def is_as_far_everywhere(self, found: Finding, stretches: Stretches, floor: float) -> bool:
         """Whether few elements are beyond what eager's errors close by allow, and in no stretch of
@@ -166,8 +166,8 @@ class EagerError:
         if not pairs or found.outside > _SOME:
             return False
         return all(
-            far <= _EAGER_FACTOR * its_far < inf
-            and all(x <= max(_EAGER_FACTOR * y, floor) for x, y in zip(errors, its, strict=True))
+            far <= EAGER_FACTOR * its_far < inf
+            and all(x <= max(EAGER_FACTOR * y, floor) for x, y in zip(errors, its, strict=True))
             for (*errors, far), (*its, its_far) in pairs
         )
 
@@ -242,7 +242,7 @@ class OutputCase:
 
     def _twice_the_largest(self) -> float:
         limits = self._library.where(self.compared & (self.allowed < inf), self.allowed, 0.0)
-        return _EAGER_FACTOR * float(limits.max()) if prod(limits.shape) else 0.0
+        return EAGER_FACTOR * float(limits.max()) if prod(limits.shape) else 0.0
 
     def _spread(self, expected: Any, allowed: Any) -> Any:
         """What is allowed beyond the tolerance and the smallest step: it is not kept, as another
@@ -395,8 +395,8 @@ class OutputCase:
 
     def _common_fault(self, together: float, eager: float) -> Reason | None:
         # Measured errors are a sample of what may be expected.
-        limit = _EAGER_FACTOR if self._is_measured else 1.0
-        if together <= max(limit, _EAGER_FACTOR * eager):
+        limit = EAGER_FACTOR if self._is_measured else 1.0
+        if together <= max(limit, EAGER_FACTOR * eager):
             return None
         return reason(Code.OFF_TOGETHER, self.name, f"{together:.3g}")
 
@@ -453,7 +453,7 @@ class OutputCase:
             spread = self._spread(self.expected, self.allowed)
             shared = self._relative(spread + self._step) / SPREAD / sqrt(self._draws)
             chance = max(chance, shared) if shared < inf else chance
-        if error <= max(_EAGER_FACTOR * eager, self._floor) + chance:
+        if error <= max(EAGER_FACTOR * eager, self._floor) + chance:
             return None
         return reason(Code.WORSE_THAN_EAGER, self.name, f"{error:.3g}", f"{eager:.3g}")
 
@@ -480,9 +480,9 @@ def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidenc
     of_eager = eager.reason.code if eager.reason is not None else None
     if found.reason.code not in (Code.TOO_FAR, of_eager):
         return found
-    close = found.max_rel_error <= _EAGER_FACTOR * eager.max_rel_error
-    as_far = found.row_excess <= _EAGER_FACTOR * eager.row_excess
-    few = found.outside <= max(_EAGER_FACTOR * eager.outside, _FEW)
+    close = found.max_rel_error <= EAGER_FACTOR * eager.max_rel_error
+    as_far = found.row_excess <= EAGER_FACTOR * eager.row_excess
+    few = found.outside <= max(EAGER_FACTOR * eager.outside, _FEW)
     if eager.row_excess == inf:  # beside no number everything is close
         as_far = few
     if close and (as_far or (few and found.row_excess <= _FEW_EXCESS)):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import wait
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 import pytest
 import torch
 from unit.runtime.tune.scene import PROGRAM, RIGHT, number_of, numbered, timed
 
+import mirage_py
 from mirage_py.runtime.numerical_check import check_pool
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.input_store import InputStore
@@ -114,6 +116,36 @@ def test_where_float64_says_too_little_a_form_of_the_function_gives_what_eager_g
         beside = check.of_function(lambda x: (x * (1.0 + off),), lambda x: x, cpu)
     assert not required(alone).passed
     assert required(beside).passed == (off < 0.1)
+
+
+@pytest.mark.parametrize("off", [0.15, 0.25])
+def test_outputs_of_which_float64_says_nothing_may_be_as_far_from_eager_as_eager_from_it(
+    monkeypatch: pytest.MonkeyPatch, off: float
+):
+    """Running statistics deep in a network: eager served ResNet-101 at twice the time."""
+    Worker(monkeypatch)
+    text = "N = 8\nX[N] : f32\nY[n] = X[n] + 1.0\nZ[n] = X[n] * 2.0"
+    program = mirage_py.parse(text)
+    of_one = replace(RIGHT, elements=8, evaluated=8, compared=8, telling=8)
+    of_other = replace(of_one, telling=1, max_rel_error=0.1)
+    both = replace(of_one, weak=("Z",), outputs=(of_one, of_other))
+    monkeypatch.setattr(check_pool.device_judge, "judge_there", lambda *_: both)
+    monkeypatch.setattr(InputStore, "inputs", lambda *_: (torch.linspace(1, 2, 8),))
+    with NumericalCheck(program, seed=0, device=0) as check:
+        found = check.of_function(
+            lambda x: (x + 1.0, x * (2.0 + 2.0 * off)),
+            lambda x: (x + 1.0, x * 2.0),
+            torch.device("cpu"),
+        )
+    assert required(found).passed == (off < 0.2)
+
+
+def test_how_far_tensors_are_apart():
+    apart = check_pool.device_judge.apart
+    one = torch.tensor([3.0, 4.0])
+    assert apart(one, one) == 0.0
+    assert apart(one * 1.25, one) == 0.25
+    assert apart(one * torch.inf, one) == apart(one.half(), one) == apart(one, 0.0 * one) == inf
 
 
 def test_forms_agree_in_every_type():
