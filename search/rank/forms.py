@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.search.clusters.clusters import is_clustered
@@ -41,7 +42,7 @@ class Form:
     kind: str
     name: str
 
-    @property
+    @cached_property
     def sort(self) -> Sort:
         """See ``sort_of``."""
         return sort_of(self.ugraph)

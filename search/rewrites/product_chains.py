@@ -73,6 +73,8 @@ def chain_cuts(program: Program) -> list[tuple[int, ...]]:
     """Sets of values to store so that no piece has too long a chain, each without a value that it
     could do without; what moves least first.
     """
+    if chained_products(program) < _LINKS:
+        return []
     places = _places(program)
     return _cuts_into(program, 1, _large_results(program, places)) or _cuts_into(
         program, _LINKS, places

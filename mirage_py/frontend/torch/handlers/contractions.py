@@ -4,7 +4,7 @@ them, as torch documents these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from string import ascii_letters
 
@@ -311,34 +311,25 @@ def gru_cell(
     return t.apply("add", new, t.apply("mul", update, t.apply("sub", hidden, new)))
 
 
-@handles("rnn_tanh_cell.default")
-def rnn_tanh_cell(
-    t: Lowering,
-    x: NamedArray,
-    hidden: NamedArray,
-    of_input: NamedArray,
-    of_state: NamedArray,
-    input_bias: NamedArray | None = None,
-    state_bias: NamedArray | None = None,
-) -> NamedArray:
-    """tanh of both products."""
-    biases = input_bias, state_bias
-    return t.apply("tanh", _both(t, x, hidden, (of_input, of_state), biases))
+def _rnn_cell(function: str) -> Callable[..., NamedArray]:
+    def cell(
+        t: Lowering,
+        x: NamedArray,
+        hidden: NamedArray,
+        of_input: NamedArray,
+        of_state: NamedArray,
+        input_bias: NamedArray | None = None,
+        state_bias: NamedArray | None = None,
+    ) -> NamedArray:
+        """tanh or relu of both products."""
+        biases = input_bias, state_bias
+        return t.apply(function, _both(t, x, hidden, (of_input, of_state), biases))
+
+    return cell
 
 
-@handles("rnn_relu_cell.default")
-def rnn_relu_cell(
-    t: Lowering,
-    x: NamedArray,
-    hidden: NamedArray,
-    of_input: NamedArray,
-    of_state: NamedArray,
-    input_bias: NamedArray | None = None,
-    state_bias: NamedArray | None = None,
-) -> NamedArray:
-    """relu of both products."""
-    biases = input_bias, state_bias
-    return t.apply("relu", _both(t, x, hidden, (of_input, of_state), biases))
+handles("rnn_tanh_cell.default")(_rnn_cell("tanh"))
+handles("rnn_relu_cell.default")(_rnn_cell("relu"))
 
 
 def _both(
