@@ -106,8 +106,8 @@ def measure(task: Task) -> Json:
 
     def note(stage: str) -> None:
         stages.enter(stage)
-        # Of counters, as how many plans have compiled, the first is enough.
-        if said and said[-1][1].split()[:1] == stage.split()[:1]:
+        # Of counters, as how many plans of a part have compiled, the first is enough.
+        if said and _named(said[-1][1]) == _named(stage):
             return
         said.append((round(time.monotonic() - started, 1), stage))
         with (folder / f"{problem.key}-{task['dtype']}.stages").open("a", encoding="utf-8") as file:
@@ -119,6 +119,12 @@ def measure(task: Task) -> Json:
     if any(map(is_out_of_memory, (row.get(key) for key in _SAID))):
         row["short_of_memory"] = True
     return {**row, "seconds": round(time.monotonic() - started, 1), "stages": said}
+
+
+def _named(stage: str) -> list[str]:
+    """The part, if it is of one, and the first word of what is done."""
+    *part, what = stage.split(": ")
+    return [*part, *what.split()[:1]]
 
 
 def _outcome(make: Callable[[], Json]) -> Json:

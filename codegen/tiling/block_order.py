@@ -8,8 +8,7 @@ starts at the end of the axes along which a mask makes work unequal: under a cau
 rows have most, and a long block that starts last is waited for. ``order longest`` has these axes
 also run slowest, so that all the longest blocks come first: eight indices of the other axes at a
 time, down to their shortest blocks, then the next eight, whose long blocks fill the gaps that these
-leave. FlashAttention-3 orders its tiles in the same way. ``order row-major`` has the last axis run
-fastest: pointwise kernels go through memory in sequence so.
+leave. FlashAttention-3 orders its tiles in the same way.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ def block_numbers(
     names = counts or {}
     if order is BlockOrder.LONGEST:
         return _longest_first(axes, uneven, names)
-    if order is BlockOrder.ROW_MAJOR:
-        axes = axes[::-1]
     numbers: dict[str, str] = {}
     before: list[tuple[str, int]] = []
     for dim, blocks in axes:

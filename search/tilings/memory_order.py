@@ -1,29 +1,45 @@
-"""Memory order: whether the blocks of a grid, last axis fastest, go through memory in sequence."""
+"""Memory order: the axes of a grid, first fastest, as blocks go through memory in sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis
+
+Steps = tuple[float, ...]
 
 
-def is_row_major(scope: Program, block: BlockGraph, least_bytes: float) -> bool:
-    """Whether in every larger tensor no axis of the grid has shorter steps than one behind it, and
-    the first has longer ones than the last; axes of one block do not count.
+def in_memory_order(scope: Program, block: BlockGraph, least_bytes: float) -> BlockGraph:
+    """The block graph with those axes of its grid fastest along which blocks read the same of a
+    larger tensor, which the L2 then has, and behind them the others, those with the shortest steps
+    in the largest tensors first. It stays as it is where all axes are of the first kind, as in
+    matmuls of two large operands.
     """
-    dims = [a.dim for a in block.grid if (a.tile or 1) < scope.sizes[a.dim]]
-    nodes = (n for _, n in (*block.loads(), *block.stores()))
-    accesses = {n.access for n in nodes if scope.tensors[n.access.tensor].bytes > least_bytes}
-    steps = [[_step(scope, access, d) for d in dims] for access in accesses]
-    return bool(steps) and all(s == sorted(s, reverse=True) and s[0] > s[-1] for s in steps if s)
+    moving = [a for a in block.split_axes if (a.tile or 1) < scope.sizes[a.dim]]
+    read = _largest_first(scope, [n.access for _, n in block.loads()], least_bytes)
+    written = _largest_first(scope, [n.access for _, n in block.stores()], least_bytes)
+    if len(moving) < 2 or not (read or written):
+        return block
+    steps = {a.dim: [_step(scope, access, a.dim) for access in (*read, *written)] for a in moving}
+    shared = [a for a in moving if not all(steps[a.dim][: len(read)])]
+    if len(shared) == len(moving):
+        return block
+    apart = sorted((a for a in moving if a not in shared), key=lambda a: steps[a.dim])
+    return replace(block, grid=_with_axes(block.grid, (*shared, *apart)))
+
+
+def _largest_first(scope: Program, accesses: Sequence[Access], least: float) -> list[Access]:
+    """Accesses of larger tensors; of what is looked up nobody knows where it lies."""
+    sizes = {a: scope.tensors[a.tensor].bytes for a in accesses}
+    known = [a for a in sizes if sizes[a] > least and not any(e.tensors() for e in a.index)]
+    return sorted(known, key=lambda a: -sizes[a])
 
 
 def _step(scope: Program, access: Access, dim: str) -> float:
-    """Elements in memory from one position along a dimension to the next, on average; 0 where what
-    is read is looked up.
-    """
-    if any(e.tensors() for e in access.index):
-        return 0.0
+    """Elements in memory from one position along a dimension to the next, on average."""
     strides = scope.tensors[access.tensor].element_strides
     origin = dict.fromkeys(scope.dim_names, 0)
     last = scope.sizes[dim] - 1
@@ -31,4 +47,10 @@ def _step(scope: Program, access: Access, dim: str) -> float:
     def offset(at: dict[str, int]) -> int:
         return sum(e.evaluate(at) * s for e, s in zip(access.index, strides, strict=True))
 
-    return (offset({**origin, dim: last}) - offset(origin)) / max(1, last)
+    return abs(offset({**origin, dim: last}) - offset(origin)) / max(1, last)
+
+
+def _with_axes(grid: Sequence[GridAxis], moving: Sequence[GridAxis]) -> tuple[GridAxis, ...]:
+    """The grid with these axes, in their order, in the places that they have together."""
+    ordered = iter(moving)
+    return tuple(next(ordered) if axis in moving else axis for axis in grid)

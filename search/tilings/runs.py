@@ -8,11 +8,12 @@ transposing kernels on an H200 with tiles of 32 to 128 channels and 32 to 256 pi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import gcd, prod
+from math import gcd
 
 from mirage_py.search.tilings.residency import SECTOR_BYTES, survives_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES
 
 # What a run costs, as bytes that are moved in vain, and from how many on runs are as good as longer
@@ -33,10 +34,22 @@ def run_bytes(kernel: TiledKernel, access: int) -> int:
         dims = expr.dims()
         if stride != run or not dims or expr.tensors():
             break
-        run *= prod(tiles.get(d, 1) for d in dims)
+        # Of a split dimension the outer part takes long steps.
+        for step, dim in sorted((_step(expr, d), d) for d in dims):
+            if step * stride != run:
+                break
+            run *= tiles.get(dim, 1)
+            if tiles.get(dim) != sizes[dim]:
+                break
         if any(tiles.get(d) != sizes[d] for d in dims):
             break
     return run * kernel.body.element_bytes[access]
+
+
+def _step(expr: IndexExpr, dim: str) -> int:
+    """How far the index goes from the first position along a dimension to the second."""
+    origin = dict.fromkeys(expr.dims(), 0)
+    return expr.evaluate({**origin, dim: 1}) - expr.evaluate(origin)
 
 
 def with_waste(kernel: TiledKernel, target: Target) -> Mapping[str, int]:

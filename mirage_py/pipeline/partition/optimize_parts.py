@@ -38,10 +38,12 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
 
-# Of the time that is left, what the search for convolutions as matmuls of ours may take.
-_OF_JOINED = 0.3
-# The same for samples of composites, of which the first is always tested.
-_OF_SAMPLES = 0.1
+# Of the time that is left, what the search for convolutions as matmuls of ours may take, samples of
+# composites, of which the first is always tested, and the race.
+_OF_JOINED, _OF_SAMPLES, _OF_RACE = 0.3, 0.1, 1.0
+# Shares of the whole budget that these get even if the parts took longer, whose plans would have
+# been for nothing.
+_LEAST_JOINED, _LEAST_SAMPLES, _LEAST_RACE = 0.05, 0.02, 0.1
 # Composites with them that are predicted so many times slower than others are not raced.
 _NEAR = 1.4
 
@@ -90,6 +92,13 @@ class PartJob:
             journal=request.journal and request.journal.with_name(name),
         )
 
+    def seconds(self, deadline: float | None, share: float, least: float) -> float | None:
+        """A share of what is left, or of the whole budget where that is more."""
+        if deadline is None:
+            return None
+        left = deadline - time.monotonic()
+        return max(share * left, least * (self.request.budget or 0.0))
+
 
 def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: PartJob) -> Result:
     """The parts' best plans in sequence, or the original program where some part has none.
@@ -116,7 +125,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     if lacking and not found:
         why_not = reason(Code.NO_PLAN_OF_A_PART, whole.parts[lacking[0]].name)
         notes.insert(1, f"the original program is the result: {why_not}")
-    composites, refused = _tested(found, whole, job.request.seed, deadline)
+    seconds = job.seconds(deadline, _OF_SAMPLES, _LEAST_SAMPLES)
+    composites, refused = _tested(found, whole, job.request.seed, seconds)
     notes += refused
     if composites:
         words = "each part was compared with its own program; together they are the program by"
@@ -142,8 +152,7 @@ def _with_joined(
     """
     if job.more is None or job.request.should_stop():
         return list(found)
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    budget = None if left is None else _OF_JOINED * left
+    budget = job.seconds(deadline, _OF_JOINED, _LEAST_JOINED)
     request = job.of_part(whole, 0, budget)
     joined = job.more(whole, chosen, rank, request, job.target, measure=job.measure)
     best_us = min((c.time_us for c in found), default=inf)
@@ -155,18 +164,17 @@ def _with_joined(
 
 
 def _tested(
-    found: Sequence[Composite], whole: Partition, seed: int, deadline: float | None
+    found: Sequence[Composite], whole: Partition, seed: int, seconds: float | None
 ) -> tuple[list[Composite], list[str]]:
     """The composites that a sample finds to be the program, and what is to be said of the others.
 
-    A sample takes long where convolutions are in kernels: of what is left until ``deadline`` all
-    have a share, and those that are not begun in it are left out. The first is always tested.
+    A sample takes long where convolutions are in kernels: those that are not begun in so many
+    seconds are left out, but for the first.
     """
     composites: list[Composite] = []
     notes: list[str] = []
     faults: dict[tuple[object, ...], str] = {}
-    started = time.monotonic()
-    until = inf if deadline is None else started + _OF_SAMPLES * (deadline - started)
+    until = inf if seconds is None else time.monotonic() + seconds
     left_out = 0
     for composite in found:
         blocks = composite.plan.ugraph.in_blocks
@@ -282,7 +290,7 @@ def _measured(
         compiling(program, job.request.baselines, job.request.effort),
         target=job.target,
         seed=job.request.seed,
-        budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+        budget_s=job.seconds(deadline, _OF_RACE, _LEAST_RACE),
         progress=job.request.progress,
         should_stop=job.request.should_stop,
         counts_host=job.request.counts_host,

@@ -25,7 +25,6 @@ class BlockOrder(StrEnum):
     GROUPED = "grouped"
     BACKWARDS = "backwards"
     LONGEST = "longest"
-    ROW_MAJOR = "row-major"
 
 
 class MatmulInstruction(StrEnum):

@@ -65,8 +65,7 @@ class LaunchConfig:
         "order", choice(BlockOrder), _BOTH,
         "the order in which blocks of the grid start: `grouped` takes eight along the second "
         "axis for each of the first, for the L2; `backwards` begins at the end of axes with "
-        "unequal work; `longest` starts the longest blocks first; `row-major` takes the last axis "
-        "fastest, so that blocks at the same time are neighbours in memory",
+        "unequal work; `longest` starts the longest blocks first",
         default="first axis fastest",
         cost="index arithmetic at the kernel's start",
     ))  # fmt: skip

@@ -13,16 +13,12 @@ from mirage_py.codegen.tiling.block_order import (
     can_group,
 )
 from mirage_py.codegen.triton.module import emit_triton
-from mirage_py.runtime.base.emission import emit_kernels
-from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.launch_choices import BlockOrder
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.text.json_form import to_json
-from mirage_py.ugraph.text.json_reading import from_json
 from mirage_py.ugraph.text.text_form import parse_ugraph
 
 AXES = [
@@ -80,12 +76,6 @@ def test_backwards_turns_only_what_is_uneven():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("axes", AXES)
-def test_row_major_takes_the_last_axis_fastest(axes):
-    found = places(axes, order=BlockOrder.ROW_MAJOR)
-    assert found == list(product(*(range(n) for _, n in axes)))
-
-
 def test_the_longest_of_eight_places_side_by_side_come_first():
     found = places((("t", 3), ("h", 16)), order=BlockOrder.LONGEST, uneven=("t",))
     assert found[:9] == [(2, h) for h in range(8)] + [(1, 0)]
@@ -122,42 +112,6 @@ kernel product {
   store Y[b, n] = %3
 }
 """
-
-
-SCALE = """
-ugraph scale
-dim m = 5
-dim d = 40
-input X[5, 40] : f32
-output Y[5, 40] : f32
-program {
-  %0 = load X[m, d]
-  %1 = const 2
-  %2 = mul %0, %1
-  return Y[m, d] = %2
-}
-kernel scale {
-  grid m by 1, d by 16
-  %0 = load X[m, d]
-  %1 = const 2
-  %2 = mul %0, %1
-  store Y[m, d] = %2
-}
-"""
-
-
-@pytest.mark.parametrize("run", [run_interpreted, run_emulated])
-def test_rows_in_the_order_of_memory_are_the_same(run):
-    options = (LaunchConfig(1, block_order=BlockOrder.ROW_MAJOR),)
-    backend = "cuda" if run is run_emulated else "triton"
-    plan = Plan(parse_ugraph(SCALE), options, backend)
-    x = np.arange(200.0).reshape(5, 40)
-    np.testing.assert_array_equal(run(plan, {"X": x})["Y"], 2 * x)
-    (kernel,) = emit_kernels(plan)
-    place = "(int)blockIdx.x / 3" if backend == "cuda" else "m = pid // 3"
-    assert place in kernel.source
-    assert from_json(to_json(plan)) == plan
-    assert "order row-major" in repr(plan)
 
 
 def ordered(plan: Plan, order: BlockOrder) -> Plan:

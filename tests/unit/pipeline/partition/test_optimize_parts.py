@@ -16,6 +16,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.partition import optimize_parts as optimize_parts_module
 from mirage_py.pipeline.partition import part_clock
+from mirage_py.pipeline.partition.composites import Composite
 from mirage_py.pipeline.partition.limits import PartitionLimits, fits, operator_count
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.part_clock import PartClock
@@ -232,11 +233,10 @@ def test_a_composite_that_is_another_program_is_left_out(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "budget", "tested"),
-    [(7.0, 100.0, "aba"), (30.0, 100.0, "aa"), (30.0, None, "abac")],
+    ("seconds", "share", "tested"), [(7.0, 10.0, "aba"), (30.0, 10.0, "aa"), (30.0, None, "abac")]
 )
 def test_samples_of_composites_have_a_share_of_the_time(
-    monkeypatch: pytest.MonkeyPatch, whole: Partition, seconds: float, budget: float, tested: str
+    monkeypatch: pytest.MonkeyPatch, whole: Partition, seconds: float, share: float, tested: str
 ):
     """Of equal kernels one is tested; the first whatever it takes."""
     now = [50.0]
@@ -252,8 +252,7 @@ def test_samples_of_composites_have_a_share_of_the_time(
     monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
     monkeypatch.setattr(optimize_parts_module.time, "monotonic", lambda: now[0])
     found = [composite(kernels) for kernels in "abac"]
-    deadline = None if budget is None else now[0] + budget
-    kept, notes = optimize_parts_module._tested(found, whole, 0, deadline)
+    kept, notes = optimize_parts_module._tested(found, whole, 0, share)
     assert "".join(c.plan.ugraph.in_blocks.kernels for c in kept) == tested
     assert len(notes) == (len(tested) < len(found))
 
@@ -323,6 +322,43 @@ def test_parts_that_nothing_is_left_for_are_ranked_and_tried_with_the_whole(
         assert sorted(ours) == [kernels[0] - 1, kernels[0]]
     else:
         assert all(n < len(c.ugraph.kernels) for n, c in zip(ours, composites, strict=True))
+
+
+@pytest.mark.parametrize("late_s", [-40.0, 30.0])
+def test_what_comes_after_parts_has_some_time_however_late_they_are(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition, late_s: float
+):
+    """Numerical checks of large parts overran: convolutions as kernels of ours had 0 s, and a
+    composite of theirs that was predicted to be twice as fast was never raced.
+    """
+    given: dict[str, float] = {}
+    now = [100.0]
+
+    def tune(tuned: Program, plans, against, *, budget_s: float, **_):
+        given[tuned.name] = budget_s
+        now[0] = 150.0 + late_s
+        eager = Measured("eager", time_us=100.0)
+        found = [Measured(f"plan {n}", p, time_us=5.0 + n) for n, p in enumerate(plans)]
+        return TuneReport((*found, eager), found[0], eager, ())
+
+    def more(*args: object, **_: object) -> list[Composite]:
+        (request,) = (a for a in args if isinstance(a, Request))
+        given["joined"] = request.budget or 0.0
+        return []
+
+    def rank_all(part: Program, target: Target, request: Request) -> Ranking:
+        return rank(part, target, replace(request, budget=None))
+
+    for module in (part_clock, optimize_parts_module):
+        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    monkeypatch.setattr(baselines_module, "WarmUp", IdleBaselines)
+    job = replace(TIMED, request=replace(TIMED.request, budget=50.0), more=more)
+    optimize_parts(program, whole, rank_all, job)
+    late = late_s > 0
+    assert given["joined"] == pytest.approx(2.5 if late else 12.0)
+    assert given["small"] == pytest.approx(5.0 if late else 40.0)
 
 
 def test_larger_parts_have_more_of_the_budget(monkeypatch: pytest.MonkeyPatch, whole: Partition):

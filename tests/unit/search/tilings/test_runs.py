@@ -90,3 +90,25 @@ def test_places_of_an_image_are_one_run(p: int, c: int, runs: list[int]):
 def test_layouts_of_images_change_with_all_channels_in_a_block():
     best = rank_plans(parse(IMAGE), H200, Request("h200", "cuda")).instances[0].plan.ugraph
     assert best.kernels[0].grid_tiles["c"] == 8
+
+
+SPLIT = """
+X[16, 48, 4096] : bf16
+Y[16, 48, 64, 64] : bf16
+Y[a, c, q, p] = X[a, c, q * 64 + p]
+"""
+SPLIT_KERNEL = """
+kernel split {{
+  grid a by 1, c by 1, q by {q}, p by {p}
+  %0 = load X[a, c, q * 64 + p]
+  store Y[a, c, q, p] = %0
+}}
+"""
+
+
+@pytest.mark.parametrize(("q", "p", "run"), [(64, 1, 1), (1, 64, 64), (4, 64, 256), (64, 16, 16)])
+def test_parts_of_a_dimension_lie_apart_unless_the_tile_has_them_whole(q, p, run):
+    """128 parts with one pixel of each took 8.2 ms on an H200, where 2.2 were predicted."""
+    graph = cuda_plan(SPLIT, SPLIT_KERNEL.format(q=q, p=p), 0).ugraph
+    kernel = TiledKernel(Tiling(graph.scope, graph.kernels[0]))
+    assert _runs(kernel) == [2 * run, 2 * run]
