@@ -49,7 +49,7 @@ def run_bytes(kernel: TiledKernel, access: int) -> int:
 def _step(expr: IndexExpr, dim: str) -> int:
     """How far the index goes from the first position along a dimension to the second."""
     origin = dict.fromkeys(expr.dims(), 0)
-    return expr.evaluate({**origin, dim: 1}) - expr.evaluate(origin)
+    return int(expr.evaluate({**origin, dim: 1}) - expr.evaluate(origin))
 
 
 def with_waste(kernel: TiledKernel, target: Target) -> Mapping[str, int]:

@@ -269,7 +269,7 @@ class Flow:
     @cached_property
     def _statistics(self) -> Mapping[int, None]:
         """Values that are read along dimensions which they do not have, or what these are made of
-        element by element.
+        element by element. A read at other indices has other dimensions, of as many elements.
         """
         nodes = self.program.nodes
         found: dict[int, None] = {}
@@ -277,7 +277,9 @@ class Flow:
             node = nodes[number]
             if node.op not in REDUCING:
                 is_one = self.values[number].number in found
+                is_read = node.op == "read"
                 for a in node.args:
-                    if is_one or any(d not in nodes[a].dims for d in node.dims):
+                    wider = not is_read and any(d not in nodes[a].dims for d in node.dims)
+                    if is_one or wider:
                         found[self.values[a].number] = None
         return found

@@ -2,21 +2,25 @@
 computed from.
 
 A view of a small value copies it: the copies fuse with what reads them. Of a network each view
-would copy all layers so far. There the value becomes a tensor in memory that the view reads.
+would copy all layers so far. There the value becomes a tensor in memory that the view reads. So do
+pieces of a concatenation with large matmuls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
+from math import prod
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
-from mirage_py.ugraph.operators import CONTRACT, LEAF, operator
+from mirage_py.ugraph.operators import CONTRACT, ELEMENTWISE, LEAF, operator
 
 # As many operators as a program has that is searched whole: a larger one is cut anyway.
 _COPIED = 24
+# Operations that take longer than to write a result and to read it again (10 us on an H200).
+_WASTED = 2.0**33
 
 
 def substituted(builder: ProgramBuilder, node: int, mapping: Mapping[str, IndexExpr]) -> int:
@@ -60,3 +64,37 @@ def _store_of(builder: ProgramBuilder, node: int, moved: Collection[str]) -> int
         contracted = contracted or operator(builder.nodes[member].op).kind == CONTRACT
         visit(builder.nodes[member].args)
     return None
+
+
+def store_pieces(builder: ProgramBuilder, pieces: Sequence[int], times: Sequence[float]) -> None:
+    """Store pieces of a concatenation that are computed from large matmuls: in one kernel each of
+    these would have the columns of all pieces, so many ``times`` its own. A matmul of several
+    pieces, as of the halves of rotated heads, is none of these.
+    """
+    matmuls = [_matmuls_of(builder, piece) for piece in pieces]
+    for number, (piece, factor) in enumerate(zip(pieces, times, strict=True)):
+        others = {m for n, found in enumerate(matmuls) if n != number for m in found}
+        nodes = [builder.nodes[m] for m in matmuls[number] - others]
+        dims = [{*node.dims, *node.reduced} for node in nodes]
+        operations = sum(2.0 * prod(builder.sizes[d] for d in of_one) for of_one in dims)
+        if (factor - 1.0) * operations >= _WASTED:
+            builder.stored(piece)
+
+
+def _matmuls_of(builder: ProgramBuilder, node: int) -> set[int]:
+    """The matmuls that a value is computed from element by element, but for stored values."""
+    found: set[int] = set()
+    seen = {node}
+    waiting = [node]
+    while waiting:
+        place = waiting.pop()
+        at = builder.nodes[place]
+        if builder.is_stored(place):
+            continue
+        if at.op == "matmul":
+            found.add(place)
+        elif operator(at.op).kind == ELEMENTWISE:
+            new = {*at.args} - seen
+            seen |= new
+            waiting += new
+    return found

@@ -30,7 +30,7 @@ from mirage_py.ugraph.building.named_array import (
     shape_of,
     without_unit_dims,
 )
-from mirage_py.ugraph.building.sharing import substituted
+from mirage_py.ugraph.building.sharing import store_pieces, substituted
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -273,7 +273,8 @@ def concat(builder: ProgramBuilder, arrays: Sequence[NamedArray], axis: int) -> 
     """Arrays one after the other along an axis; all other axes agree.
 
     Each part is read at ``(e + offset) % extent`` so that no index leaves it, and masks of the new
-    dimension e choose among the parts.
+    dimension e choose among the parts. Those with large matmuls are in memory, as each would be
+    computed for all of e.
     """
     if not arrays:
         raise InputError("nothing to concatenate", where=builder.name)
@@ -290,6 +291,7 @@ def concat(builder: ProgramBuilder, arrays: Sequence[NamedArray], axis: int) -> 
     if len(arrays) == 1:
         return arrays[0]
     total = sum(extents)
+    store_pieces(builder, [a.node for a in arrays], [total / n for n in extents])
     new = builder.fresh_dim(next((d for d in arrays[0].axes[place][-1:]), "c"), total)
     position = ix.dim(new)
     parts: list[NamedArray] = []

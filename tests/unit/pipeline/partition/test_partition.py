@@ -21,6 +21,7 @@ from mirage_py.pipeline.partition.limits import PartitionLimits, fits_part
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.partition.parts import held_values
 from mirage_py.pipeline.pipeline import normalise, partition_of
+from mirage_py.ugraph.building import sharing
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
@@ -324,6 +325,20 @@ def test_cuts_in_halves_but_for_statistics(in_halves: bool, between: DType):
     assert {t.shape: t.dtype for t in found.cuts} == {(64, 48): between, (48,): F32}
     assert found.in_halves == in_halves
     assert found.with_parts(found.parts, "part", "").in_halves == in_halves
+
+
+def test_what_is_read_at_other_indices_is_no_statistic():
+    """Branches of a concatenation were stored in float32, twice the bytes."""
+    x, first, second = (torch.empty(s, dtype=torch.float16) for s in ((64, 96), (96, 48), (96, 16)))
+
+    def branches(x, first, second):
+        return torch.cat((torch.relu(x @ first), torch.tanh(x @ second)), 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_WASTED", 0.0)
+        program = normalise(trace(branches, x, first, second))
+    found = partition(program, PartitionLimits(operators=4), in_halves=True)
+    assert {t.shape: t.dtype for t in found.cuts} == {(64, 48): F16, (64, 16): F16}
 
 
 def test_cuts_of_a_program_in_float32_are_in_float32():

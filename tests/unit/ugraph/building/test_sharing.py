@@ -97,3 +97,47 @@ def test_a_small_program_is_copied_and_not_cut(move):
 
 def test_what_is_copied_is_what_a_search_takes_at_once():
     assert sharing._COPIED == PartitionLimits().operators
+
+
+def branches(own: bool, wide: int = 2):
+    """Two matmuls, or one and its halves, beside each other: what is stored of them."""
+    b = ProgramBuilder("branches")
+    b.input("X", (SIZE, SIZE), F32)
+    b.input("W", (SIZE, SIZE), F32)
+
+    def product(name: str) -> NamedArray:
+        x, w = views.from_input(b, "X"), views.from_input(b, name)
+        first = views.broadcast(b, [views.unsqueeze(b, x, 2), views.unsqueeze(b, w, 0)])
+        node = b.matmul(first[0].node, first[1].node, first[0].axes[1])
+        return NamedArray(b.apply("tanh", node), (first[0].axes[0], first[1].axes[2]))
+
+    if own:
+        b.input("V", (SIZE, wide), F32)
+        pieces = [product("V"), product("W")]
+    else:
+        whole = product("W")
+        half = SIZE // 2
+        pieces = [views.slice_axis(b, whole, 1, n * half, (n + 1) * half) for n in (1, 0)]
+    views.output(b, "Y", views.concat(b, pieces, 1), F32)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("own", "wasted", "read"), [(True, 0.0, 2), (True, 160.0, 1), (True, 1e4, 0), (False, 1.0, 0)]
+)
+def test_pieces_with_large_matmuls_are_stored(monkeypatch, own, wasted, read):
+    """An Inception block multiplied by each weight for all 512 columns of its result, and was
+    refused; halves of one matmul are one tile. Of six columns beside two 144 operations would be
+    for nothing, of two beside six 432.
+    """
+    monkeypatch.setattr(sharing, "_WASTED", wasted)
+    program = branches(own)
+    validate_program(program)
+    assert sum(node.op == "read" for node in program.nodes) == read
+    draw = np.random.default_rng(0)
+    x, v, w = (draw.normal(size=shape) for shape in ((SIZE, SIZE), (SIZE, 2), (SIZE, SIZE)))
+    found = evaluate_program(program, {"X": x, "V": v, "W": w}, FloatMeaning())["Y"]
+    first, half = np.tanh(x @ w), SIZE // 2
+    second = np.concatenate([first[:, half:], first[:, :half]], 1)
+    wanted = np.concatenate([np.tanh(x @ v), first], 1) if own else second
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
