@@ -245,6 +245,7 @@ class Ranking:
             counts_host=request.counts_host,
             baselines_serve=not request.rows,
             scheduler=request.scheduler,
+            is_part=bool(request.part),
         )
 
     def _link(self, candidates: Sequence[Candidate], found: _Found) -> Plan | None:

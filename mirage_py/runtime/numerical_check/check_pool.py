@@ -83,7 +83,8 @@ class NumericalCheck:
 
     Preparing starts at once, beside whatever the caller does next: of each reference as much as
     ``max_work`` element operations, and what can be had by ``first_by`` and ``others_by`` (of
-    ``time.monotonic``). A candidate that breaks the worker finds the next one waiting. Use as a
+    ``time.monotonic``). Of a ``is_part`` of a program, which all sets are for, ``remaining`` judges
+    on those that are ready. A candidate that breaks the worker finds the next one waiting. Use as a
     context manager: the inputs and references lie in a temporary folder.
     """
 
@@ -97,7 +98,9 @@ class NumericalCheck:
         first_by: float | None = None,
         others_by: float | None = None,
         workers: int = 1,
+        is_part: bool = False,
     ) -> None:
+        self._is_part = is_part
         self._folder = tempfile.mkdtemp(dir=scratch_folder())
         self.store = InputStore(Path(self._folder), program)
         # Seconds of waiting for references, and how much of the outputs those cover.
@@ -174,9 +177,14 @@ class NumericalCheck:
         return [_trial(reply) for reply in replies]
 
     def remaining(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
-        """Judge on the other input sets: zeros, tiny values, one huge row."""
-        self._wait(self._others)
-        tasks = self._tasks(plans, self._others, {})
+        """Judge on the other input sets: zeros, tiny values, one huge row. Of a large part all of
+        their references would take longer than its search.
+        """
+        others = self._others
+        if self._is_part:
+            others = [n for n in others if self._references.are_ready([n])] or others[:1]
+        self._wait(others)
+        tasks = self._tasks(plans, others, {})
         replies = self._with_room(tasks, self._pool.map(tasks), self._pool.map)
         return [_evidence(reply) for reply in replies]
 

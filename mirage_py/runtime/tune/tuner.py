@@ -110,6 +110,7 @@ def tune(
     should_stop: Callable[[], bool] = lambda: False,
     counts_host: bool = False,
     baselines_serve: bool = True,
+    is_part: bool = False,
 ) -> TuneReport:
     """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster and
     ``baselines_serve``.
@@ -123,7 +124,8 @@ def tune(
     A plan that ``vouch`` refuses does not win: the next one is asked about. It is asked again, and
     on another thread, about the same plan. With ``counts_host`` a
     call is as fast as a loop without CUDA graphs makes it, which waits for the host where the GPU
-    is done sooner. The farm of a ``scheduler`` compiles.
+    is done sooner. The farm of a ``scheduler`` compiles. A program that ``is_part`` of one that is
+    checked as a whole is checked on the input sets that there is time for.
 
     Raises InputError without a GPU, and CompileError when no baseline runs.
     """
@@ -148,6 +150,7 @@ def tune(
         first_by=compiled_by,
         others_by=tried_by,
         workers=check_workers,
+        is_part=is_part,
     ) as check:
         warm_up = baselines
         if not isinstance(warm_up, WarmUp):

@@ -14,6 +14,7 @@ from math import prod
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.operators import CONTRACT, ELEMENTWISE, LEAF, operator
 
@@ -68,22 +69,25 @@ def _store_of(builder: ProgramBuilder, node: int, moved: Collection[str]) -> int
 
 def store_pieces(builder: ProgramBuilder, pieces: Sequence[int], times: Sequence[float]) -> None:
     """Store pieces of a concatenation that are computed from large matmuls: in one kernel each of
-    these would have the columns of all pieces, so many ``times`` its own. A matmul of several
-    pieces, as of the halves of rotated heads, is none of these.
+    these would have the columns of all pieces, so many ``times`` its own. What several pieces have
+    of the same tensors, as the halves of rotated heads, is columns of one matmul.
     """
     matmuls = [_matmuls_of(builder, piece) for piece in pieces]
     for number, (piece, factor) in enumerate(zip(pieces, times, strict=True)):
-        others = {m for n, found in enumerate(matmuls) if n != number for m in found}
-        nodes = [builder.nodes[m] for m in matmuls[number] - others]
+        nodes = [builder.nodes[m] for m in matmuls[number]]
         dims = [{*node.dims, *node.reduced} for node in nodes]
         operations = sum(2.0 * prod(builder.sizes[d] for d in of_one) for of_one in dims)
-        if (factor - 1.0) * operations >= _WASTED:
+        if (factor - 1.0) * operations < _WASTED:
+            continue
+        others = [m for n, found in enumerate(matmuls) if n != number for m in found]
+        read = {_tensors_of(builder, m) for m in others}
+        if not all(_tensors_of(builder, m) in read for m in matmuls[number]):
             builder.stored(piece)
 
 
-def _matmuls_of(builder: ProgramBuilder, node: int) -> set[int]:
+def _matmuls_of(builder: ProgramBuilder, node: int) -> list[int]:
     """The matmuls that a value is computed from element by element, but for stored values."""
-    found: set[int] = set()
+    found: list[int] = []
     seen = {node}
     waiting = [node]
     while waiting:
@@ -92,9 +96,14 @@ def _matmuls_of(builder: ProgramBuilder, node: int) -> set[int]:
         if builder.is_stored(place):
             continue
         if at.op == "matmul":
-            found.add(place)
+            found.append(place)
         elif operator(at.op).kind == ELEMENTWISE:
             new = {*at.args} - seen
             seen |= new
-            waiting += new
+            waiting += sorted(new)
     return found
+
+
+def _tensors_of(builder: ProgramBuilder, node: int) -> frozenset[str]:
+    nodes = (builder.nodes[n] for n in cone(builder.nodes, [node]))
+    return frozenset(t for n in nodes if n.op == "load" for t in n.access.tensors)

@@ -22,6 +22,7 @@ from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import load_text
 from mirage_py.verify.numerical_check.check_strength import plain_evidence, required
+from mirage_py.verify.numerical_check.input_sets import set_names
 
 
 class Worker:
@@ -99,6 +100,33 @@ def test_after_the_deadline_a_few_are_tried_where_few_were_before(
     # A trial takes a second: in a second and a half two begin.
     assert [t.skipped for t in trials] == [False] * (before + late) + [True] * (6 - late)
     assert len(worker.checked) == before + late
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_part_waits_for_no_reference_but_the_first_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, is_part: bool
+):
+    """They took up to 49 s for a part whose search took 16; all sets are for the whole program."""
+    worker = Worker(monkeypatch)
+    asked: list[list[str]] = []
+    late = threading.Event()
+    names = set_names(PROGRAM)
+
+    def answer(_: WorkerPool, place: int, task: Task, timeout_s: float) -> Reply:
+        if task["service"] == "numerical_check":
+            asked.append(list(task["sets"]))
+        if task["service"] == "prepare_check" and task["sets"] == [names[-1]]:
+            assert late.wait(600.0)
+        return worker.answer(place, task, timeout_s)
+
+    monkeypatch.setattr(WorkerPool, "ask", answer)
+    with NumericalCheck(PROGRAM, seed=0, device=0, is_part=is_part) as check:
+        wait([check._references._futures[n] for n in names[:-1]])
+        if not is_part:
+            late.set()
+        assert [e.passed for e in check.remaining([numbered(0)])] == [True]
+        late.set()
+    assert asked == [[*names[2:-1], *([] if is_part else names[-1:])]]
 
 
 @pytest.mark.parametrize("off", [0.0, 1e-4, 0.1])

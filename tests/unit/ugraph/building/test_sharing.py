@@ -123,7 +123,7 @@ def branches(own: bool, wide: int = 2):
 
 
 @pytest.mark.parametrize(
-    ("own", "wasted", "read"), [(True, 0.0, 2), (True, 160.0, 1), (True, 1e4, 0), (False, 1.0, 0)]
+    ("own", "wasted", "read"), [(True, 0.0, 2), (True, 160.0, 1), (True, 1e4, 0), (False, 0.0, 0)]
 )
 def test_pieces_with_large_matmuls_are_stored(monkeypatch, own, wasted, read):
     """An Inception block multiplied by each weight for all 512 columns of its result, and was
