@@ -36,6 +36,22 @@ def strided(
     return found
 
 
+def mean_step(access: Access, tensor: Tensor, dim: str, extent: int) -> float:
+    """Elements in memory from one position along a dimension of this extent to the next: on average
+    between its quarters, as windows may wrap at its ends. 0 where positions are data.
+    """
+    if any(e.tensors() for e in access.index):
+        return 0.0
+    start, end = extent // 4, max(extent // 4 + 1, 3 * extent // 4)
+    origin = dict.fromkeys((*access.dims(), dim), 0)
+
+    def offset(at: int) -> int:
+        places = zip(access.index, tensor.element_strides, strict=True)
+        return sum(e.evaluate({**origin, dim: at}) * stride for e, stride in places)
+
+    return abs(offset(end) - offset(start)) / (end - start)
+
+
 def run_length(access: Access, tensor: Tensor, dim: str, limit: int) -> int:
     """The largest power of two up to ``limit`` such that as many positions along ``dim``, the first
     a multiple of it, lie side by side and begin at a multiple of their size.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mirage_py.codegen.tiling.contiguity import mean_step
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis
-
-Steps = tuple[float, ...]
 
 
 def in_memory_order(scope: Program, block: BlockGraph, least_bytes: float) -> BlockGraph:
@@ -23,7 +22,11 @@ def in_memory_order(scope: Program, block: BlockGraph, least_bytes: float) -> Bl
     written = _largest_first(scope, [n.access for _, n in block.stores()], least_bytes)
     if len(moving) < 2 or not (read or written):
         return block
-    steps = {a.dim: [_step(scope, access, a.dim) for access in (*read, *written)] for a in moving}
+    accesses = [(a, scope.tensors[a.tensor]) for a in (*read, *written)]
+    steps = {
+        a.dim: [mean_step(access, t, a.dim, scope.sizes[a.dim]) for access, t in accesses]
+        for a in moving
+    }
     shared = [a for a in moving if not all(steps[a.dim][: len(read)])]
     if len(shared) == len(moving):
         return block
@@ -36,18 +39,6 @@ def _largest_first(scope: Program, accesses: Sequence[Access], least: float) -> 
     sizes = {a: scope.tensors[a.tensor].bytes for a in accesses}
     known = [a for a in sizes if sizes[a] > least and not any(e.tensors() for e in a.index)]
     return sorted(known, key=lambda a: -sizes[a])
-
-
-def _step(scope: Program, access: Access, dim: str) -> float:
-    """Elements in memory from one position along a dimension to the next, on average."""
-    strides = scope.tensors[access.tensor].element_strides
-    origin = dict.fromkeys(scope.dim_names, 0)
-    last = scope.sizes[dim] - 1
-
-    def offset(at: dict[str, int]) -> int:
-        return sum(e.evaluate(at) * s for e, s in zip(access.index, strides, strict=True))
-
-    return abs(offset({**origin, dim: last}) - offset(origin)) / max(1, last)
 
 
 def _with_axes(grid: Sequence[GridAxis], moving: Sequence[GridAxis]) -> tuple[GridAxis, ...]:

@@ -18,7 +18,7 @@ from mirage_py.codegen.cuda.layout.code_operands import as_read, as_stored, code
 from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
-from mirage_py.codegen.tiling.contiguity import run_length
+from mirage_py.codegen.tiling.contiguity import mean_step, run_length
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
@@ -218,7 +218,11 @@ class _Choice:
         first = max(dims, key=lambda d: (runs[d], dims.index(d)), default=None)
         if first is None:
             return blocked((), 1, self.warp_bits)
-        bits = bits_of((*(d for d in dims if d != first), first), facts.extents(load))
+        # Lanes that the first leaves are neighbours along what has the shortest steps.
+        sizes = facts.tiling.program.sizes
+        steps = {d: mean_step(node.access, tensor, d, sizes[d]) for d in dims if d != first}
+        others = sorted(steps, key=lambda d: -steps[d])
+        bits = bits_of((*others, first), facts.extents(load))
         share = max(1, (1 << len(bits)) // (32 << self.warp_bits))
         return blocked(bits, min(runs[first], share), self.warp_bits)
 

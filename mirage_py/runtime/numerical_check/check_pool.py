@@ -180,7 +180,7 @@ class NumericalCheck:
         """Judge on the other input sets: zeros, tiny values, one huge row. Of a large part all of
         their references would take longer than its search.
         """
-        others = self._others
+        others: Sequence[str] = self._others
         if self._is_part:
             others = [n for n in others if self._references.are_ready([n])] or others[:1]
         self._wait(others)
