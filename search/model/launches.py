@@ -14,9 +14,8 @@ from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, can_use_
 from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.search.model.footprint import MMA_ROWS, WARP_GROUP_ROWS, is_warp_group_dot
-from mirage_py.search.tilings import memory_order
 from mirage_py.search.tilings.hopper_paths import TWO_GROUPS, all_ahead, pipelined
-from mirage_py.search.tilings.residency import survives_bytes, tensors_of
+from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
@@ -340,23 +339,6 @@ def _fills_the_cache(
     read = sum(ugraph.tensors[t].bytes for t in tensors_of(kernel)) - written
     is_much = written > target.l2_bytes and written >= _MUCH_WRITTEN * read
     return is_much and not any(t in later for t in results)
-
-
-def in_memory_order(ugraph: UGraph, options: tuple[LaunchConfig, ...], target: Target) -> UGraph:
-    """The µGraph with the blocks of its kernels in the order of memory, but for those that have
-    another order.
-
-    Else blocks at the same time are in many rows, and the memory serves so many pages: on an H200
-    ReLU of 3.8 GB in 112 to 1792 rows took 1.89 ms, in order 1.76; of 117 MB 64 us, in order 60.
-    """
-    least = survives_bytes(target)
-    kernels = tuple(
-        memory_order.in_memory_order(ugraph.scope, kernel, least)
-        if isinstance(kernel, BlockGraph) and o.block_order is None
-        else kernel
-        for kernel, o in zip(ugraph.kernels, options, strict=True)
-    )
-    return replace(ugraph, kernels=kernels)
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,6 @@ from mirage_py.collector import rarely_collecting
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.launches import (
     BackEnd,
-    in_memory_order,
     keeping_for_later,
     starting_early,
     without_idle_hints,
@@ -202,7 +201,6 @@ def _of_form(
         options = tuple(c.options for c in choices)
         kept = keeping_for_later(ugraph, options)
         hinted = without_idle_hints(ugraph, kept, ranker.target)
-        ugraph = in_memory_order(ugraph, hinted, ranker.target)
         options = starting_early(ugraph, hinted, ranker.target, ranker.backend)
         plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))

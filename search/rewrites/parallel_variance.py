@@ -106,10 +106,29 @@ def long_variances(program: Program, target: Target) -> LongRows | None:
         read = dict.fromkeys(n.access.tensor for n in below if n.op == "load")
         bytes_each = sum(program.tensors[name].dtype.bytes for name in read)
         results = prod(sizes[d] for d in nodes[elements].dims if d not in reduced)
-        stay = at_once * length * bytes_each <= _OF_L2 * target.l2_bytes
-        if length < _LONG or (results > at_once and stay):
+        loads = [n.access for n in below if n.op == "load"]
+        tile = length * _beside(program, loads, reduced)
+        stay = at_once * tile * bytes_each <= _OF_L2 * target.l2_bytes
+        if tile < _LONG or (results > at_once and stay):
             return None
     return rows
+
+
+def _beside(program: Program, loads: Sequence[Access], reduced: Collection[str]) -> int:
+    """How many rows a block reads at once: those whose first elements lie side by side, as where
+    channels are last, up to a run that is worth an access.
+    """
+    distances = {d: _distance(program, loads, d) for d in program.dim_names}
+    first = min(distances[d] for d in reduced)
+    rows = prod(n for d, n in program.sizes.items() if distances[d] < first)
+    run = _run(program, distances, reduced)
+    return max(1, min(rows if run == 1 else _LONG_RUN, _LONG_RUN // run))
+
+
+def _run(program: Program, distances: Mapping[str, float], reduced: Collection[str]) -> int:
+    """Elements of a row that lie side by side."""
+    beside = min((x for d, x in distances.items() if d not in reduced), default=inf)
+    return prod(program.sizes[d] for d in reduced if distances[d] < beside)
 
 
 def variances_of(nodes: Sequence[Node]) -> dict[int, Variance]:
@@ -162,8 +181,7 @@ def cuts_into_parts(program: Program, target: Target) -> list[Cut]:
     nodes, reduced = program.nodes, rows.reduced
     loads = [nodes[n].access for n in cone(nodes, rows.elements) if nodes[n].op == "load"]
     distances = {d: _distance(program, loads, d) for d in program.dim_names}
-    beside = min((x for d, x in distances.items() if d not in reduced), default=inf)
-    run = prod(program.sizes[d] for d in reduced if distances[d] < beside)
+    run = _run(program, distances, reduced)
     found = []
     for most in _ALONG if run >= _LONG_RUN else (run * points for points in _ACROSS):
         cut, left = cut_along(program, sorted(reduced, key=lambda d: (distances[d], d)), most)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from mirage_py.codegen.tiling.contiguity import mean_step
 from mirage_py.codegen.tiling.tiles import Tiling, next_power_of_two
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.roles import grid_tiles, loop_tiles, roles_of
@@ -204,28 +205,33 @@ def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
     """Neighbouring blocks should share the largest tensors: what those do not depend on runs
     fastest. Blocks of a cluster are neighbours in any case.
 
-    Without matmuls a tensor that the L2 holds is shared by all blocks in any order; neighbours then
-    go on where a block ends in memory, as a tile need not begin and end with a sector.
+    Without matmuls a tensor that the L2 holds is shared by all blocks in any order. Those along
+    which blocks read as much go through the largest tensor in sequence: else blocks at the same
+    time are in many rows, of which the memory serves so many pages. A pooled convolution took 555
+    us on an H200 with images before rows, 292 in order; ReLU of 3.8 GB 1.89 ms, in order 1.76.
     """
     accesses = [n.access for n in block.nodes if n.op == "load" or n.op in STORES]
     reads = [n.access for _, n in block.loads()]
-    steps: dict[str, int] = {}
     if not any(n.op == "matmul" for n in block.nodes):
         reads = [a for a in reads if scope.tensors[a.tensor].bytes > _SHARED_BY_ALL_BYTES]
-        largest = max(accesses, key=lambda a: scope.tensors[a.tensor].bytes)
-        strides = scope.tensors[largest.tensor].element_strides
-        for expr, stride in zip(largest.index, strides, strict=True):
-            for d in expr.dims():
-                steps[d] = min(steps.get(d, stride), stride)
+    largest = max(accesses, key=lambda a: scope.tensors[a.tensor].bytes)
+
+    def step(dim: str) -> float:
+        return mean_step(largest, scope.tensors[largest.tensor], dim, scope.sizes[dim])
 
     def weight(dim: str) -> int:
         return sum(scope.tensors[a.tensor].bytes for a in reads if dim in a.dims())
 
-    def place(dim: str) -> tuple[bool, int, int, int]:
-        number = scope.dim_names.index(dim)
-        return dim not in block.cluster_dims, weight(dim), steps.get(dim, 0), number
+    dims = [a.dim for a in block.grid]
+    number = {d: scope.dim_names.index(d) for d in dims}
+    seen = {d: tuple(d in a.dims() for a in reads) for d in dims}
 
-    return tuple(sorted((a.dim for a in block.grid), key=place))
+    def place(dim: str) -> tuple[bool, int, int, float, int]:
+        # Of rows and columns of two equal operands neither goes through one of them alone.
+        together = min(number[d] for d in dims if seen[d] == seen[dim])
+        return dim not in block.cluster_dims, weight(dim), together, step(dim), number[dim]
+
+    return tuple(sorted(dims, key=place))
 
 
 def is_sensible(tiling: Tiling) -> bool:

@@ -113,6 +113,19 @@ V[b, g] = sum[s, c](square(X[b, s, g, c] - A[b, g])) / 532512"""
     assert [(c.dim, c.splits) for c in cuts] == [("s", 387), ("s", 1548)]
 
 
+def test_short_rows_are_long_where_a_block_reads_those_of_all_channels() -> None:
+    """Of one channel, 2 bytes of every 256, an instance norm read eight times what it should."""
+    text = """B = 128, S = 15876, C = 128
+X[{axes}] : bf16
+let A[b, c] = sum[s](X[{axes_of}]) / 15876
+V[B, C] : f32
+V[b, c] = sum[s](square(X[{axes_of}] - A[b, c])) / 15876"""
+    last = parse(text.format(axes="B, S, C", axes_of="b, s, c"))
+    first = parse(text.format(axes="B, C, S", axes_of="b, c, s"))
+    assert [(c.dim, c.splits) for c in cuts_into_parts(last, H200)] == [("s", 63), ("s", 252)]
+    assert not cuts_into_parts(first, H200)
+
+
 def test_a_matmul_of_what_is_normalised_is_a_kernel_after_the_statistics() -> None:
     """A 1x1 convolution of a batch norm: of two kernels with its rows none is fast, or fits."""
     text = """B = 32, C = 64, P = 4096, N = 48
