@@ -52,7 +52,7 @@ def _order(program: Program, node: Node, found: Sequence[tuple[str, ...]]) -> tu
             dim: tuple(expr.dims())
             for dim, expr in zip(program.nodes[node.args[0]].dims, node.access.index, strict=True)
         }
-        return tuple(d for dim in found[node.args[0]] for d in at[dim])
+        return tuple(dict.fromkeys(d for dim in found[node.args[0]] for d in at[dim]))
     args = [found[a] for a in node.args]
     if node.op == "matmul":
         weights_first = [program.nodes[a].op == "load" for a in node.args] == [True, False]

@@ -113,6 +113,12 @@ OTHERS = {
         (3,),
         (3,),
     ),
+    "group_norm": (
+        lambda x, g, w: F.conv2d(F.silu(F.group_norm(x, 3, g)), w, padding=1),
+        (2, 6, 5, 4),
+        (6,),
+        (4, 6, 3, 3),
+    ),
     "batch": (
         lambda x, m, v, g, b: F.batch_norm(x, m, v.abs(), g, b),
         (2, 3, 5, 6),

@@ -15,7 +15,7 @@ from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
-from mirage_py.ugraph.rewrite.convolutions import Product, convolution_at
+from mirage_py.ugraph.rewrite.convolutions import Product, axes_in_memory, convolution_at
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
 
@@ -140,6 +140,29 @@ class Flow:
         """Whether a node reads a value at other indices, and not under other names."""
         operand = self.program.nodes[position].args[0]
         return self.values[position].number != self.values[operand].number
+
+    @cached_property
+    def axes(self) -> Mapping[int, Sequence[Sequence[str]]]:
+        """For values that are read at other indices: which dimensions of their first node are one
+        axis of the tensor.
+        """
+        nodes = self.program.nodes
+        found: dict[int, Sequence[Sequence[str]]] = {}
+
+        def add(operand: int, axes: Sequence[Sequence[str]]) -> None:
+            value = self.values[operand]
+            first = self.values[self.first[value.number]].dims
+            names = dict(zip(value.dims, first, strict=True))
+            found.setdefault(value.number, [[names[d] for d in axis] for axis in axes])
+
+        for node in nodes:
+            if node.op == "read":
+                dims = nodes[node.args[0]].dims
+                shape = [self.program.sizes[d] for d in dims]
+                axes = axes_in_memory(node.access.index, shape)
+                if len(axes) < len(shape):
+                    add(node.args[0], [[dims[n] for n in axis] for axis in axes])
+        return found
 
     @cached_property
     def orders(self) -> tuple[tuple[int, ...], ...]:

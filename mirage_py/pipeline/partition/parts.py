@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from math import prod
 
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.search.space.layouts_in_memory import axes_as_computed
@@ -14,7 +15,7 @@ from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
-from mirage_py.ugraph.rewrite.convolutions import library_convolution
+from mirage_py.ugraph.rewrite.convolutions import flat_position, library_convolution
 from mirage_py.ugraph.rewrite.rebuild import copied
 
 
@@ -59,10 +60,15 @@ def held_values(flow: Flow, numbers: Iterable[int]) -> dict[int, Held]:
         if number in found:
             continue
         name = next(free)
-        dims = axes[node]
+        axis_of = {d: axis for axis in flow.axes.get(number, ()) for d in axis}
+        # An axis stands where the last of its dimensions does: features behind all heads.
+        ends = [(tuple(axis_of.get(d, (d,))), d) for d in axes[node]]
+        wholes = [axis for axis, d in ends if axis[-1] == d]
         # A tensor without axes has no element to point at: a scalar is an axis of one element.
-        shape = tuple(program.sizes[d] for d in dims) or (1,)
-        index = tuple(map(ix.dim, dims)) or (ix.const(0),)
+        sizes = [[program.sizes[d] for d in axis] for axis in wholes]
+        shape = tuple(map(prod, sizes)) or (1,)
+        places = (flat_position([*map(ix.dim, a)], s) for a, s in zip(wholes, sizes, strict=True))
+        index = tuple(places) or (ix.const(0),)
         found[number] = Held(Tensor(name, shape, dtype), flow.values[node].dims, index)
     return found
 

@@ -24,7 +24,7 @@ from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.predicates import decided
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.rewrite.convolutions import convolution_at
+from mirage_py.ugraph.rewrite.convolutions import axes_in_memory, convolution_at
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -181,8 +181,7 @@ class _Writer:
             return _Value(text, node.dims, tensor.dtype)
         if node.op == "read":
             held = self._held(node.args[0])
-            shape = tuple(self.views.sizes[d] for d in held.dims)
-            tensor = Tensor(held.text, shape, held.dtype or F32)
+            tensor = Tensor(held.text, self._shape(held), held.dtype or F32)
             text = self.views.load(tensor, node.access.index, node.dims)
             return _Value(text, node.dims, held.dtype)
         if node.op in ("const", "size"):
@@ -223,6 +222,18 @@ class _Writer:
         value = self._value(number)
         text = aligned(value.text, value.dims, node.dims)
         return self._named(number, replace(value, text=text, dims=node.dims))
+
+    def _shape(self, held: _Value) -> tuple[int, ...]:
+        return tuple(self.views.sizes[d] for d in held.dims)
+
+    def _with_axes(self, held: _Value, axes: Sequence[Sequence[int]]) -> _Value:
+        """A value whose dimensions, by their numbers, are these axes."""
+        if len(axes) == len(held.dims):
+            return held
+        shape, order = self._shape(held), [n for axis in axes for n in axis]
+        text = permuted(held.text, held.dims, [held.dims[n] for n in order])
+        sizes = ", ".join(str(prod(shape[n] for n in axis)) for axis in axes)
+        return replace(held, text=f"{text}.reshape({sizes})", dims=())
 
     def _elementwise(self, node: Node) -> _Value:
         args = [self._value(a) for a in node.args]
@@ -320,7 +331,11 @@ class _Writer:
 
     def _convolution(self, number: int) -> _Value:
         found = self.convolutions[number]
-        first, second, dtype = self._of_product(self._held(n) for n in (found.left, found.right))
+        image = self._held(found.left)
+        node = self.nodes[found.left]
+        if node.op == "read":
+            image = self._with_axes(image, axes_in_memory(node.access.index, self._shape(image)))
+        first, second, dtype = self._of_product((image, self._held(found.right)))
         text = f"convolved(_CONVOLUTION_{number}, {first.text}, {second.text})"
         return _Value(text, self.nodes[number].dims, dtype)
 

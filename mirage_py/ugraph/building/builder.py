@@ -87,9 +87,7 @@ class ProgramBuilder:
     def load(self, tensor: str, index: Sequence[IndexExpr | str]) -> int:
         """Read an input at the given index expressions, one per axis."""
         shape = self.inputs[tensor].shape
-        exprs = tuple(
-            ix.simplify(ix.dim(e) if isinstance(e, str) else e, self.sizes) for e in index
-        )
+        exprs = self._simple(ix.dim(e) if isinstance(e, str) else e for e in index)
         if len(exprs) != len(shape):
             raise InputError(
                 f"{tensor} has {len(shape)} axes but is read with {len(exprs)} indices"
@@ -108,7 +106,7 @@ class ProgramBuilder:
     def read(self, x: int, index: Sequence[IndexExpr]) -> int:
         """A value that is in memory as a tensor, read at one index for each of its dimensions."""
         dims = self.nodes[x].dims
-        exprs = tuple(ix.simplify(e, self.sizes) for e in index)
+        exprs = self._simple(index)
         if exprs == tuple(map(ix.dim, dims)):
             return x
         for expr, d in zip(exprs, dims, strict=True):
@@ -391,6 +389,9 @@ class ProgramBuilder:
             self._known[node] = len(self.nodes)
             self.nodes.append(node)
         return self._known[node]
+
+    def _simple(self, index: Iterable[IndexExpr]) -> tuple[IndexExpr, ...]:
+        return tuple(ix.recomposed(ix.simplify(e, self.sizes)) for e in index)
 
     def _without(self, x: int, over: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(d for d in self.nodes[x].dims if d not in over)

@@ -79,6 +79,12 @@ def windows(
     fits = Window.has_each_once if fused else Window.is_split
     if any(not fits(w, axis_extent(builder, array.axes[p])) for p, w in along.items()):
         builder.stored(array.node)
+        # There an axis is one, also of channels that a norm has in groups.
+        known = builder.nodes[array.node].dims
+        for place, axis in enumerate(array.axes):
+            if len(axis) > 1 and place not in along and all(d in known for d in axis):
+                axes[place] = (builder.fresh_dim(axis[0], axis_extent(builder, axis)),)
+                at[place] = flat_index(builder, axes[place])
     node = reindex(builder, array, at)
     if mask == TRUE:
         return NamedArray(node, (*axes, *inner)), builder.const(1.0)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import permutations
 from math import gcd
 from typing import Any
 
@@ -245,13 +247,24 @@ def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
 
 
 def recomposed(expr: IndexExpr) -> IndexExpr:
-    """Digits of a number side by side are the number: (p // 14) * 14 + p % 14 is p."""
-    if expr.op != "add":
-        return expr
-    left, right = (recomposed(a) for a in expr.args)
-    are_digits = left.op == "mul" and left.value == right.value
-    whole = joined(left.args[0], right) if are_digits else None
-    return add(left, right) if whole is None else whole
+    """Digits of a number side by side are the number: (p // 14) * 14 + p % 14 is p, and
+    (p // 2) * 24 + (p % 2) * 12 is p * 12.
+    """
+    terms = _multiples(expr)
+    for i, j in permutations(range(len(terms)), 2):
+        (outer, step), (inner, fine) = terms[i], terms[j]
+        whole = joined(outer, inner) if step == fine * inner.value else None
+        if whole is not None:
+            terms[i] = whole, fine
+            return recomposed(reduce(add, (mul(*t) for n, t in enumerate(terms) if n != j)))
+    return expr
+
+
+def _multiples(expr: IndexExpr) -> list[tuple[IndexExpr, int]]:
+    """The terms of a sum, each with its factor."""
+    if expr.op == "add":
+        return [term for a in expr.args for term in _multiples(a)]
+    return [(expr.args[0], expr.value)] if expr.op == "mul" else [(expr, 1)]
 
 
 def joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:

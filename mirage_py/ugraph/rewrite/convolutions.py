@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from math import prod
 
 import numpy as np
@@ -26,7 +27,8 @@ _MAX_RANK = 3
 @dataclass(frozen=True, slots=True)
 class Product:
     """A sum of products of two values under masks: ``left`` is read in windows, ``inner`` are the
-    nodes between it and the sum. ``spec`` is the convolution that it is, where it is one.
+    nodes between it and the sum. ``spec`` is the convolution that it is, where it is one: what it
+    reads has the ``axes_in_memory``.
     """
 
     left: int
@@ -75,6 +77,34 @@ def library_convolution(program: Program) -> LibraryCall | None:
     return None
 
 
+def axes_in_memory(index: Sequence[IndexExpr], shape: Sequence[int]) -> list[tuple[int, ...]]:
+    """The dimensions of a value of this shape, by their numbers, that are one axis of it in memory,
+    major to minor, as it is read at the digits of one position: channels of a norm's groups.
+    """
+    axes: list[tuple[int, ...]] = [(n,) for n in range(len(index))]
+    while True:
+        for outer, inner in permutations(axes, 2):
+            at = [
+                flat_position([index[n] for n in a], [shape[n] for n in a]) for a in (outer, inner)
+            ]
+            apart = at[0] * prod(shape[n] for n in inner) + at[1]
+            if ix.recomposed(apart) != apart:
+                axes[axes.index(outer)] = (*outer, *inner)
+                axes.remove(inner)
+                break
+        else:
+            return axes
+
+
+def flat_position(index: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:
+    """The position along one axis of an element at this index of these dimensions."""
+    place, step = ix.const(0), prod(shape)
+    for expr, size in zip(index, shape, strict=True):
+        step //= size
+        place += expr * step
+    return ix.recomposed(place)
+
+
 def _products(program: Program, position: int) -> Iterator[Product]:
     """The sum at a node as one over windows of a tensor, either factor being that tensor."""
     nodes = program.nodes
@@ -91,7 +121,10 @@ def _products(program: Program, position: int) -> Iterator[Product]:
     while todo:
         at = todo.pop()
         factor = nodes[at]
-        if factor.op == "mul":
+        beside = [n for n in (*factors, *todo) if not isinstance(nodes[n].attr, Predicate)]
+        is_masked = any(isinstance(nodes[a].attr, Predicate) for a in factor.args)
+        # A product that is one of two factors is computed before.
+        if factor.op == "mul" and (is_masked or not beside):
             inner.append(at)
             todo += factor.args
         elif factor.op == "where" and nodes[factor.args[2]].attr == 0.0:
@@ -117,8 +150,12 @@ def _convolution(
     result: Sequence[IndexExpr],
 ) -> Convolution | None:
     """The convolution at a node, its right operand and result being read at these indices."""
-    left = program.nodes[found.left].access.index
-    shape = _shape_of(program, found.left)
+    image, shape = program.nodes[found.left], _shape_of(program, found.left)
+    left: Sequence[IndexExpr] = image.access.index
+    if image.op == "read":
+        axes = axes_in_memory(left, shape)
+        left = [flat_position([left[n] for n in a], [shape[n] for n in a]) for a in axes]
+        shape = [prod(shape[n] for n in a) for a in axes]
     roles = _roles(program.nodes[position], left, right)
     if roles is None:
         return None
@@ -185,12 +222,16 @@ def _roles(node: Node, left: Sequence[IndexExpr], right: Sequence[IndexExpr]) ->
         return None
     parts: dict[str, str] = dict.fromkeys(both, "g") | dict.fromkeys(only_right, "o")
     sliding: list[tuple[int, str | None, str | None]] = []
-    channel = next((n for n, e in enumerate(left) if _is_channel(e, both, summed)), None)
+    channels: dict[str, int] = {}
+    for n, expr in enumerate(left):
+        mine = ["g" if d in both else "c" for d in expr.dims()]
+        if _is_channel(expr, both, summed) and not any(part in channels for part in mine):
+            channels |= dict.fromkeys(mine, n)
     for n, expr in enumerate(left):
         dims = expr.dims()
         places = [d for d in dims if d in kept]
         inside = [d for d in dims if d in summed]
-        if n == channel:
+        if n in channels.values():
             parts |= dict.fromkeys(inside, "c")
         elif not dims:
             continue

@@ -334,9 +334,15 @@ def _depthwise(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.conv1d(x.transpose(1, 2), w, padding=2, groups=4).transpose(1, 2)
 
 
+def _of_a_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    normal = torch.nn.functional.group_norm(x, 2)
+    return torch.nn.functional.conv2d(normal, w, padding=1)
+
+
 @pytest.mark.parametrize(
     ("fn", "shapes"),
     [
+        (_of_a_norm, [(2, 6, 5, 4), (3, 6, 3, 3)]),
         (_pooled, [(2, 3, 9, 8), (3, 1, 1)]),
         (_two_convolutions, [(2, 3, 9, 9), (4, 3, 3, 3), (5, 4, 3, 3)]),
         (_transposed, [(2, 3, 5, 4), (3, 2, 3, 4)]),

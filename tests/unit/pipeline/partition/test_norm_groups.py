@@ -1,0 +1,122 @@
+"""Convolutions of what a norm, or a view, has in groups of channels: one axis in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mirage_py.frontend.torch.trace import trace
+from mirage_py.pipeline.partition.library_parts import library_evidence
+from mirage_py.pipeline.pipeline import partition_of
+from mirage_py.ugraph.checks.validate import validate_program
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.rewrite.convolutions import library_convolution
+
+
+def _block(x, g, t, w, v):
+    y = F.conv2d(F.silu(F.group_norm(x, 4, g)), w, padding=1) + t[:, :, None, None]
+    return x + F.conv2d(F.silu(F.group_norm(y, 2)), v, padding=1)
+
+
+def _shuffled(x, w, v):
+    y = F.relu(F.conv2d(x, w, groups=2))
+    y = y.unflatten(1, (2, 3)).transpose(1, 2).flatten(1, 2)
+    return F.conv2d(y, v, padding=1)
+
+
+def _standardised(x, w):
+    w = (w - w.mean((1, 2, 3), keepdim=True)) / w.std((1, 2, 3), keepdim=True)
+    return F.conv2d(F.group_norm(x, 2), w, padding=1)
+
+
+def _frames(x, w):
+    y = x.transpose(1, 2).flatten(0, 1)
+    return F.conv2d(F.group_norm(y, 2), w, padding=1)
+
+
+IMAGES = (2, 8, 5, 6)
+WEIGHTS = (3, 8, 3, 3)
+CASES = {
+    # function, shapes of its inputs, axes of channels that each convolution reads
+    "groups": (lambda x, w: F.conv2d(F.group_norm(x, 4), w, padding=1), (IMAGES, WEIGHTS), [["c"]]),
+    "one group": (lambda x, w: F.conv2d(F.group_norm(x, 1), w), (IMAGES, WEIGHTS), [["c"]]),
+    "channels": (lambda x, w: F.conv2d(F.group_norm(x, 8), w), (IMAGES, WEIGHTS), [["c"]]),
+    "one axis": (
+        lambda x, w: F.conv1d(F.group_norm(x, 4), w, padding=2),
+        ((2, 8, 7), (3, 8, 5)),
+        [["c"]],
+    ),
+    "three axes": (
+        lambda x, w: F.conv3d(F.group_norm(x, 2), w, stride=2, padding=1),
+        ((1, 8, 4, 5, 3), (3, 8, 3, 3, 3)),
+        [["c"]],
+    ),
+    "transposed": (
+        lambda x, w: F.conv_transpose2d(F.group_norm(x, 4), w, stride=2, padding=1),
+        (IMAGES, (8, 3, 4, 4)),
+        [["c"]],
+    ),
+    "block": (_block, (IMAGES, (8,), (2, 8), (8, 8, 3, 3), (8, 8, 3, 3)), [["c"], ["c"]]),
+    # Groups of the convolution: as many as of the norm, more, fewer, and across them.
+    "as many": (
+        lambda x, w: F.conv2d(F.group_norm(x, 2), w, groups=2),
+        (IMAGES, (4, 4, 3, 3)),
+        [["g", "c"]],
+    ),
+    "more": (
+        lambda x, w: F.conv2d(F.group_norm(x, 2), w, groups=4),
+        (IMAGES, (4, 2, 3, 3)),
+        [["gc"]],
+    ),
+    "fewer": (
+        lambda x, w: F.conv2d(F.group_norm(x, 4), w, groups=2),
+        (IMAGES, (4, 4, 3, 3)),
+        [["gc"]],
+    ),
+    "across": (
+        lambda x, w: F.conv2d(F.group_norm(x, 2), w, groups=3),
+        ((2, 12, 5, 6), (6, 4, 3, 3)),
+        [["gc"]],
+    ),
+    "depthwise": (
+        lambda x, w: F.conv2d(F.group_norm(x, 4), w, groups=8),
+        (IMAGES, (8, 1, 3, 3)),
+        [["g"]],
+    ),
+    "shuffled": (_shuffled, ((2, 4, 5, 6), (6, 2, 1, 1), (3, 6, 3, 3)), [["c"]]),
+    "standardised": (_standardised, (IMAGES, WEIGHTS), [["c"]]),
+    "frames": (_frames, ((2, 8, 3, 5, 6), WEIGHTS), [["c"]]),
+}
+
+
+def test_an_input_has_the_axes_that_it_has():
+    x, w = torch.randn(2, 3, 4, 5), torch.randn(4, 3, 5)
+    program = trace(lambda x, w: F.conv1d(x.flatten(2), w, padding=2), x, w)
+    assert library_convolution(program) is None
+    assert partition_of(program) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_convolution_is_a_call_with_one_axis_of_channels(name):
+    function, shapes, channels = CASES[name]
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape) for shape in shapes]
+    program = trace(function, *inputs)
+    whole = partition_of(program)
+    assert whole is not None
+    memory = {t.name: x.double().numpy() for t, x in zip(program.inputs, inputs, strict=True)}
+    calls = []
+    for part in whole.parts:
+        validate_program(part)
+        given = {t.name: memory[t.name] for t in part.inputs}
+        memory |= evaluate_program(part, given, FloatMeaning())
+        call = library_convolution(part)
+        if call is not None:
+            calls.append(call.convolution)
+            assert library_evidence(part, call, seed=0).equal
+    want = function(*(x.double() for x in inputs)).numpy()
+    np.testing.assert_allclose(memory[program.outputs[0].tensor.name], want, atol=1e-9)
+    assert [[a for a in c.axes[0] if a and {*a} <= {*"gc"}] for c in calls] == channels
