@@ -89,6 +89,7 @@ from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_columns_last, with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.rewrite.merged_dims import (
+    with_merged_axes,
     with_merged_columns,
     with_merged_patches,
     with_merged_reductions,
@@ -445,12 +446,12 @@ def _is_held_to_eager(program: Program) -> bool:
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
     concatenations in pieces, what matmuls read twice read once, what has two names computed once,
-    short rows of images as one, as are columns of heads, patches of images as rows, and columns of
-    results last.
+    dimensions that are one axis of all tensors as one, as are short rows of images and columns of
+    heads, patches of images as rows, and columns of results last.
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
     once = with_values_once(with_shared_reads(with_pieces(free)))
-    merged = with_merged_columns(with_merged_rows(once))
+    merged = with_merged_columns(with_merged_rows(with_merged_axes(once)))
     return with_columns_last(with_merged_patches(with_merged_reductions(merged)))
 
 

@@ -39,14 +39,20 @@ def lower(
     too_long = next((n for n in computed if base_name(str(n.target)) in RECURRENT), None)
     if too_long is not None:
         raise _unknown(lowering, too_long)
+
+    def held(node: torch.fx.Node) -> Any:
+        found = arrays[node]
+        is_array = isinstance(found, NamedArray)
+        return lowering.in_groups.get(found, found) if is_array else found
+
     for node in computed:
         lowering.node = node
         if selections.is_size(node):
             arrays[node] = selections.size_of(lowering, node)
             continue
-        args = torch.fx.map_arg(node.args, arrays.__getitem__)
+        args = torch.fx.map_arg(node.args, held)
         kwargs = {
-            key: torch.fx.map_arg(value, arrays.__getitem__)
+            key: torch.fx.map_arg(value, held)
             for key, value in node.kwargs.items()
             if key not in _LAYOUT
         }

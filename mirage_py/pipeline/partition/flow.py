@@ -11,12 +11,18 @@ from heapq import heapify, heappop, heappush
 from math import prod
 
 from mirage_py.pipeline.partition.values import Value, values_of
+from mirage_py.search.space.layouts_in_memory import axes_as_computed
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
-from mirage_py.ugraph.rewrite.convolutions import Product, axes_in_memory, convolution_at
+from mirage_py.ugraph.rewrite.convolutions import (
+    Product,
+    axes_in_memory,
+    convolution_at,
+)
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
+from mirage_py.ugraph.rewrite.merged_dims import WHOLE_TILES, counted_pairs, whole_axes
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,10 @@ class Flow:
 
     @cached_property
     def axes(self) -> Mapping[int, Sequence[Sequence[str]]]:
-        """For values that are read at other indices: which dimensions of their first node are one
-        axis of the tensor.
+        """Which dimensions of the first node of a value are one axis of the tensor: those at which
+        it is read as digits of one position, and two that are one axis of all inputs and outputs,
+        or of weights that it is multiplied by. Tiles of groups of channels would have tails; those
+        of heads of 64 columns have none.
         """
         nodes = self.program.nodes
         found: dict[int, Sequence[Sequence[str]]] = {}
@@ -162,6 +170,31 @@ class Flow:
                 axes = axes_in_memory(node.access.index, shape)
                 if len(axes) < len(shape):
                     add(node.args[0], [[dims[n] for n in axis] for axis in axes])
+        order = axes_as_computed(self.program)
+        one_axis = whole_axes(self.program)
+        for pair in counted_pairs(self.program):
+            if self.program.sizes[pair[1]] % WHOLE_TILES:
+                for number in self.needs:
+                    dims = order[self.first[number]]
+                    place = dims.index(pair[0]) if pair[0] in dims else 0
+                    if dims[place : place + 2] == pair:
+                        summed = self._summed(number, pair)
+                        if all(summed) and (summed or pair in one_axis):
+                            add(self.first[number], [pair])
+        return found
+
+    def _summed(self, number: int, pair: Sequence[str]) -> list[bool]:
+        """For each matmul that reads a value whether it sums over both dimensions; False for one
+        that reads it at other indices.
+        """
+        nodes, own = self.program.nodes, self.values[self.first[number]].dims
+        found = []
+        for node in nodes:
+            for arg in node.args if node.op in ("read", "matmul") else ():
+                if self.values[arg].number == number:
+                    names = dict(zip(own, self.values[arg].dims, strict=True))
+                    is_matmul = node.op == "matmul"
+                    found.append(is_matmul and all(names[d] in node.reduced for d in pair))
         return found
 
     @cached_property

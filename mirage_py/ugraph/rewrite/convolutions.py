@@ -81,19 +81,20 @@ def axes_in_memory(index: Sequence[IndexExpr], shape: Sequence[int]) -> list[tup
     """The dimensions of a value of this shape, by their numbers, that are one axis of it in memory,
     major to minor, as it is read at the digits of one position: channels of a norm's groups.
     """
-    axes: list[tuple[int, ...]] = [(n,) for n in range(len(index))]
+    axes = [((n,), expr) for n, expr in enumerate(index)]
     while True:
-        for outer, inner in permutations(axes, 2):
-            at = [
-                flat_position([index[n] for n in a], [shape[n] for n in a]) for a in (outer, inner)
-            ]
-            apart = at[0] * prod(shape[n] for n in inner) + at[1]
-            if ix.recomposed(apart) != apart:
-                axes[axes.index(outer)] = (*outer, *inner)
-                axes.remove(inner)
-                break
+        for one, other in permutations(axes, 2):
+            (outer, at), (inner, behind) = one, other
+            if {*at.dims()} & {*behind.dims()}:
+                size = prod(shape[n] for n in inner)
+                apart = at * size + behind
+                whole = ix.recomposed(apart)
+                if whole != apart:
+                    axes[axes.index(one)] = (*outer, *inner), whole
+                    axes.remove(other)
+                    break
         else:
-            return axes
+            return [axis for axis, _ in axes]
 
 
 def flat_position(index: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:

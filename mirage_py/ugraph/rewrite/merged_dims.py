@@ -14,7 +14,7 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.dims import fresh_dim, meet, with_dims
 
 # Power-of-two tiles cover such rows, and whole lines of the cache; of 56 elements they leave tails.
-_WHOLE_TILES = 64
+WHOLE_TILES = 64
 # Elements of a tensor: below the first it is the launch that takes time. From the second on rows
 # that tiles cover are one, too: 2 KB of a block lie side by side (``search/model/access_cost.py``).
 _LARGE, _HUGE = 1 << 18, 1 << 26
@@ -57,7 +57,7 @@ def _go_together(program: Program, outer: str, inner: str) -> bool:
     sizes = [program.sizes[d] for d in (outer, inner)]
     if min(sizes) == 1:
         return False
-    least = _HUGE if sizes[1] % _WHOLE_TILES == 0 else _LARGE
+    least = _HUGE if sizes[1] % WHOLE_TILES == 0 else _LARGE
     pair = {outer, inner}
     accesses = [(o.tensor, o.index) for o in program.outputs]
     for node in program.nodes:
@@ -94,11 +94,40 @@ def with_merged_columns(program: Program) -> Program:
     read has them as one axis, which TMA takes; what is written may have them side by side.
     """
     for outer, inner in _counted_on(program):
-        if program.sizes[inner] % _WHOLE_TILES:
+        if program.sizes[inner] % WHOLE_TILES:
             alike = _with_alike(_with_alike(program, inner), outer)
             if _are_columns(alike, (outer, inner)):
                 return with_merged_columns(_merged(alike, (outer, inner)))
     return program
+
+
+def with_merged_axes(program: Program) -> Program:
+    """Two dimensions that are one axis of each tensor that has them, ``x[b, h * 20 + i]``, and go
+    together wherever they are, are one: channels that a norm before had in groups.
+    """
+    for pair in whole_axes(program):
+        if _go_as_one(program, pair, in_matmuls=True):
+            return with_merged_axes(_merged(_counted(program, pair), pair))
+    return program
+
+
+def whole_axes(program: Program) -> list[tuple[str, str]]:
+    """The pairs of dimensions that are one axis of each tensor that has one of them."""
+    accesses = [n.access.index for n in program.nodes if n.op == "load"]
+    accesses += [o.index for o in program.outputs]
+    pairs = counted_pairs(program)
+    return [p for p in pairs if all(_is_one_axis(program, index, p) for index in accesses)]
+
+
+def counted_pairs(program: Program) -> list[tuple[str, str]]:
+    """The pairs of dimensions that an index counts as one, ``outer * extent + inner``."""
+    accesses = [n.access.index for n in program.nodes if n.op == "load"]
+    accesses += [o.index for o in program.outputs]
+    exprs = dict.fromkeys(e for index in accesses for e in index if len(e.dims()) == 2)
+    pairs = dict.fromkeys(
+        p for e in exprs for p in permutations(e.dims()) if _counts_on(program, e, p)
+    )
+    return list(pairs)
 
 
 def _counted_on(program: Program) -> list[tuple[str, str]]:
@@ -140,27 +169,28 @@ def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
     )
 
 
-def _is_one_axis(program: Program, index: Sequence[IndexExpr], pair: tuple[str, str]) -> bool:
-    """Whether one index has both dimensions, as ``outer * extent + inner`` and perhaps a constant;
-    or none has one.
+def _is_one_axis(program: Program, index: Sequence[IndexExpr], run: Sequence[str]) -> bool:
+    """Whether one index has all these dimensions, as ``outer * extent + inner`` and perhaps a
+    constant; or none has one.
     """
-    axes = [e for e in index if {*pair} & {*e.dims()}]
-    return not axes or (len(axes) == 1 and _counts_on(program, axes[0], pair))
+    axes = [e for e in index if {*run} & {*e.dims()}]
+    return not axes or (len(axes) == 1 and _counts_on(program, axes[0], run))
 
 
-def _counts_on(program: Program, expr: IndexExpr, pair: tuple[str, str]) -> bool:
-    outer, inner = pair
+def _counts_on(program: Program, expr: IndexExpr, run: Sequence[str]) -> bool:
     if expr.op == "add" and expr.args[1].op == "const":
         expr = expr.args[0]
-    return _terms(expr) == {outer: program.sizes[inner], inner: 1}
+    sizes = [program.sizes[d] for d in run]
+    return _terms(expr) == {d: prod(sizes[n + 1 :]) for n, d in enumerate(run)}
 
 
 def with_merged_reductions(program: Program) -> Program:
     """Dimensions that are neighbours in memory and always reduced together are one: a norm over
     ``x[b, c, h, w]`` has one dimension to split and to loop over, and not three.
 
-    Only where every value has all of them or none, and no matmul, mask or other index has one. How
-    many there are of each is then a number of the program.
+    Only where every value has all of them or none, and no mask or other index has one, nor a matmul
+    of a tensor as it is: TMA takes its axes. How many there are of each is then a number of the
+    program.
     """
     for node in program.nodes:
         if node.op in REDUCING and node.op != "matmul" and len(node.reduced) > 1:
@@ -195,13 +225,21 @@ def _is_one(program: Program, run: Sequence[str]) -> bool:
     inside = {*run}
     if len(inside) < len(run) or min(program.sizes[d] for d in run) == 1:
         return False
-    if not _go_as_one(program, run):
+    if not _go_as_one(program, run, in_matmuls=True) or _is_multiplied(program, inside):
         return False
     loads = [n.access for n in program.nodes if n.op == "load"]
     accesses = [(o.tensor, o.index) for o in program.outputs]
     accesses += [(program.tensors[a.tensor], a.index) for a in loads]
     mine = [(t, index) for t, index in accesses if inside & {d for e in index for d in e.dims()}]
-    return all(_is_run(program, t, index, run) for t, index in mine)
+    return all(
+        _is_run(program, t, index, run) or _is_one_axis(program, index, run) for t, index in mine
+    )
+
+
+def _is_multiplied(program: Program, dims: set[str]) -> bool:
+    """Whether a matmul has one of the dimensions and reads it from memory as it is."""
+    operands = (program.nodes[a] for n in program.nodes if n.op == "matmul" for a in n.args)
+    return any(x.op == "load" and dims & {*x.dims} for x in operands)
 
 
 def _go_as_one(program: Program, run: Sequence[str], *, in_matmuls: bool = False) -> bool:

@@ -184,6 +184,9 @@ def group_norm(
     del cudnn_enabled
     shape = t.shape(x)
     grouped = views.reshape(t.builder, x, (shape[0], num_groups, -1))
+    if not t.builder.is_stored(x.node):
+        # A residual is computed once: what else reads it finds the channels in groups, too.
+        t.in_groups[x] = views.reshape(t.builder, grouped, shape)
     node = composites.layer_norm(t.builder, grouped.node, dims_of(grouped, -1), eps)
     result = views.reshape(t.builder, NamedArray(node, grouped.axes), shape)
     return _scaled_channels(t, result, weight, bias)

@@ -65,6 +65,8 @@ class Lowering:
         self.selections: dict[str, Any] = {}
         # Numbers that the function has written down, and what torch makes of these alone.
         self.literals: dict[torch.fx.Node, torch.Tensor] = {}
+        # Arrays that a norm has in groups of channels, as it has them.
+        self.in_groups: dict[NamedArray, NamedArray] = {}
         # Nodes of the program that convolutions have brought.
         self.convolved: list[int] = []
 

@@ -12,8 +12,10 @@ from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.rewrite.merged_dims import (
+    with_merged_axes,
     with_merged_columns,
     with_merged_patches,
+    with_merged_reductions,
     with_merged_rows,
 )
 from mirage_py.verify.sizes.shrink import shrink
@@ -186,3 +188,58 @@ def test_columns_that_something_tells_apart_stay_two(heads, size):
 
     program = trace(columns, torch.randn(2, 5, 8), torch.randn(3 * size, 8))
     assert with_merged_columns(program) == program
+
+
+def _grouped(x, g, inner):
+    """An elementwise function of channels in groups of four, beside what ``inner`` is of these."""
+    groups = x.unflatten(1, (3, 4))
+    return (groups.sigmoid() * inner(groups)).flatten(1, 2) * g[:, None]
+
+
+def test_groups_that_nothing_tells_apart_are_one_axis():
+    data = torch.randn(2, 12, 5), torch.randn(12)
+    program = trace(lambda x, g: _grouped(x, g, torch.exp), *data)
+    assert sorted(program.sizes.values()) == [2, 3, 4, 5]
+    merged = with_merged_axes(program)
+    validate_program(merged)
+    assert sorted(merged.sizes.values()) == [2, 5, 12]
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    (found,) = evaluate_program(merged, given, FloatMeaning()).values()
+    want = _grouped(*(d.double() for d in data), torch.exp).numpy()
+    np.testing.assert_allclose(found, want, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda x: x.mean(2, keepdim=True),
+        lambda x: x.flip(2),
+        lambda x: x * torch.arange(4.0)[:, None],
+    ],
+    ids=["mean", "order", "number"],
+)
+def test_groups_that_something_tells_apart_are_two_axes(inner):
+    program = trace(lambda x, g: _grouped(x, g, inner), torch.randn(2, 12, 5), torch.randn(12))
+    assert with_merged_axes(program) == program
+
+
+def _normalised(x, w, normal):
+    return normal(x, x.mean((2, 3), keepdim=True)).flatten(2).transpose(1, 2) @ w
+
+
+@pytest.mark.parametrize(
+    ("normal", "sizes"),
+    [(torch.sub, [2, 7, 30]), (lambda x, mean: x, [2, 5, 6, 7])],
+    ids=["computed", "as it is"],
+)
+def test_rows_of_matmuls_are_one_where_they_are_computed(normal, sizes):
+    """TMA takes axes of a tensor that a matmul reads as it is."""
+    data = torch.randn(2, 3, 5, 6), torch.randn(3, 7)
+    program = trace(lambda x, w: (_normalised(x, w, normal), x.mean((2, 3))), *data)
+    merged = with_merged_reductions(program)
+    validate_program(merged)
+    assert sorted(merged.sizes[d] for d in merged.nodes[merged.outputs[0].node].dims) == sizes
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
+    found = evaluate_program(merged, given, FloatMeaning())
+    want = _normalised(*(d.double() for d in data), normal).numpy()
+    np.testing.assert_allclose(next(iter(found.values())), want, atol=1e-12)

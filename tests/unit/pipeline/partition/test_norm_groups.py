@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.pipeline.partition.library_parts import library_evidence
-from mirage_py.pipeline.pipeline import partition_of
+from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
@@ -92,6 +92,16 @@ CASES = {
 }
 
 
+def _run(program, parts, inputs):
+    """All tensors, after each part has computed its own."""
+    memory = {t.name: x.double().numpy() for t, x in zip(program.inputs, inputs, strict=True)}
+    for part in parts:
+        validate_program(part)
+        given = {t.name: memory[t.name] for t in part.inputs}
+        memory |= evaluate_program(part, given, FloatMeaning())
+    return memory
+
+
 def test_an_input_has_the_axes_that_it_has():
     x, w = torch.randn(2, 3, 4, 5), torch.randn(4, 3, 5)
     program = trace(lambda x, w: F.conv1d(x.flatten(2), w, padding=2), x, w)
@@ -107,16 +117,57 @@ def test_each_convolution_is_a_call_with_one_axis_of_channels(name):
     program = trace(function, *inputs)
     whole = partition_of(program)
     assert whole is not None
-    memory = {t.name: x.double().numpy() for t, x in zip(program.inputs, inputs, strict=True)}
-    calls = []
-    for part in whole.parts:
-        validate_program(part)
-        given = {t.name: memory[t.name] for t in part.inputs}
-        memory |= evaluate_program(part, given, FloatMeaning())
-        call = library_convolution(part)
-        if call is not None:
-            calls.append(call.convolution)
-            assert library_evidence(part, call, seed=0).equal
+    memory = _run(program, whole.parts, inputs)
+    calls = [(part, library_convolution(part)) for part in whole.parts]
+    found = [call.convolution for _, call in calls if call is not None]
+    assert all(library_evidence(p, call, seed=0).equal for p, call in calls if call is not None)
     want = function(*(x.double() for x in inputs)).numpy()
     np.testing.assert_allclose(memory[program.outputs[0].tensor.name], want, atol=1e-9)
-    assert [[a for a in c.axes[0] if a and {*a} <= {*"gc"}] for c in calls] == channels
+    assert [[a for a in c.axes[0] if a and {*a} <= {*"gc"}] for c in found] == channels
+
+
+def _attention(x, g, wq, wk, wv, wo):
+    y = F.group_norm(x, 4, g).flatten(2).transpose(1, 2)
+    q, k, v = ((y @ w).unflatten(2, (2, 4)).transpose(1, 2) for w in (wq, wk, wv))
+    y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) @ wo
+    return x + y.transpose(1, 2).reshape(x.shape)
+
+
+def test_rows_and_channels_before_attention_are_one_axis_each():
+    shapes = IMAGES, (8,), (8, 8), (8, 8), (8, 8), (8, 8)
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape) for shape in shapes]
+    program = trace(_attention, *inputs)
+    whole = partition_of(program)
+    assert whole is not None
+    memory = _run(program, whole.parts, inputs)
+    want = _attention(*(x.double() for x in inputs)).numpy()
+    np.testing.assert_allclose(memory["out"], want, atol=1e-9)
+    first, second = (normalise(part) for part in whole.parts[:2])
+    (normal,) = (t for t in second.inputs if t.name.startswith("T"))
+    assert normal.shape == (2, 8, 30)
+    # Loops over channels, over columns of a head, and over rows.
+    reduced = {d for n in second.nodes if n.op == "matmul" for d in n.reduced}
+    assert sorted(second.sizes[d] for d in reduced) == [4, 8, 30]
+    assert sorted(first.sizes.values()) == [2, 2, 4, 30]
+
+
+def _residuals(x, w, b, g, v):
+    y = F.conv2d(x, w, b, padding=1) + x
+    y = y + F.conv2d(F.group_norm(y, 4, g), v, padding=1)
+    return y + F.conv2d(F.group_norm(y, 4, g), v, padding=1)
+
+
+def test_a_residual_beside_its_norm_is_computed_once():
+    shapes = IMAGES, (8, 8, 3, 3), (8,), (8,), (8, 8, 3, 3)
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape) for shape in shapes]
+    program = trace(_residuals, *inputs)
+    # A bias and three residuals, a gain and a constant for each of two norms.
+    assert sum(n.op == "add" for n in program.nodes) == 6
+    whole = partition_of(program)
+    assert whole is not None
+    memory = _run(program, whole.parts, inputs)
+    want = _residuals(*(x.double() for x in inputs)).numpy()
+    np.testing.assert_allclose(memory["out"], want, atol=1e-9)
+    assert all(len(t.shape) == len(IMAGES) for t in whole.cuts)
