@@ -84,6 +84,11 @@ OTHERS = {
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), (2, 3, 8, 9)),
     "adaptive_max": (lambda x: F.adaptive_max_pool2d(x, (2, 3)), (2, 3, 8, 9)),
     "upsampled": (lambda x: F.interpolate(x, scale_factor=2), (2, 3, 4, 5)),
+    "upsampled_first": (
+        lambda x, w: F.conv2d(F.interpolate(x, scale_factor=2), w, padding=1),
+        (2, 3, 4, 5),
+        (4, 3, 3, 3),
+    ),
     "two": (
         lambda x, w, v: F.conv2d(F.relu(F.conv2d(x, w, padding=1)), v, padding=1),
         (2, 3, 5, 6),

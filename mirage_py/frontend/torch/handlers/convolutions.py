@@ -11,6 +11,7 @@ from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.building.windows import Window, windows
+from mirage_py.ugraph.ir.dtypes import dtype
 
 Numbers = Sequence[int] | int
 
@@ -105,6 +106,8 @@ def _convolved(
             count = (size - 1) * s - before[n] - after[n] + reach[n] + more + 1
             along[2 + n] = Window(kernel[n], count, s, before[n], d, upsampled=True)
     split = all(w.is_split(shape[p]) for p, w in along.items())
+    if not all(w.has_each_once(shape[p]) for p, w in along.items()):
+        x = _with_repeats_in_memory(t, x)
     read, _ = windows(t.builder, x, along, 0.0)
     places, inside = ascii_letters[3 : 3 + rank], ascii_letters[10 : 10 + rank]
     channels = shape[1] // groups
@@ -126,6 +129,17 @@ def _convolved(
     if bias is None:
         return result
     return t.apply("add", result, NamedArray(bias.node, (*bias.axes, *((),) * rank)))
+
+
+def _with_repeats_in_memory(t: Lowering, x: NamedArray) -> NamedArray:
+    """Images upsampled by repeating their elements are copied: no library reads windows of them."""
+    known = t.builder.nodes[x.node].dims
+    repeated = [n for n, axis in enumerate(x.axes) if n > 1 and any(d not in known for d in axis)]
+    if not repeated:
+        return x
+    for axis in repeated:
+        x = views.renewed(t.builder, x, axis)
+    return NamedArray(t.builder.cast(x.node, dtype(str(t.torch_dtype(0)))), x.axes)
 
 
 def _paddings(padding: Numbers | str, reach: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:

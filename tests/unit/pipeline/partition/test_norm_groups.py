@@ -32,6 +32,10 @@ def _standardised(x, w):
     return F.conv2d(F.group_norm(x, 2), w, padding=1)
 
 
+def _upsampled(x, w):
+    return F.conv2d(F.interpolate(F.silu(F.group_norm(x, 4)), scale_factor=2), w, padding=1)
+
+
 def _frames(x, w):
     y = x.transpose(1, 2).flatten(0, 1)
     return F.conv2d(F.group_norm(y, 2), w, padding=1)
@@ -88,6 +92,7 @@ CASES = {
     ),
     "shuffled": (_shuffled, ((2, 4, 5, 6), (6, 2, 1, 1), (3, 6, 3, 3)), [["c"]]),
     "standardised": (_standardised, (IMAGES, WEIGHTS), [["c"]]),
+    "upsampled": (_upsampled, (IMAGES, WEIGHTS), [["c"]]),
     "frames": (_frames, ((2, 8, 3, 5, 6), WEIGHTS), [["c"]]),
 }
 
