@@ -441,13 +441,15 @@ class ProgramBuilder:
     def factors(self, x: int) -> list[int]:
         """The factors of a product from left to right; some are products where there are many.
 
-        What a mask selects from stays with the mask: it may be anything where that is false.
+        What a mask selects from stays with the mask: it may be anything where that is false. A
+        tensor in memory is one factor.
         """
         factors, position = [x], 0
         while position < len(factors):
             node = self.nodes[factors[position]]
             # A product that is squared again and again has as many factors as a power of two.
-            if node.op == "mul" and not self._selects(node) and len(factors) < _MAX_FACTORS:
+            is_product = node.op == "mul" and not self.is_stored(factors[position])
+            if is_product and not self._selects(node) and len(factors) < _MAX_FACTORS:
                 factors[position : position + 1] = node.args
             else:
                 position += 1

@@ -120,6 +120,8 @@ def _convolved(
     else:
         taps = views.reshape(t.builder, weight, (groups, channels, outer[1], *kernel))
         term = f"GCO{inside}"
+    # Weights that are computed, as standardised or scaled ones, are an operand as a whole.
+    t.builder.stored(taps.node)
     first = len(t.builder.nodes)
     result = contract(t, [f"NGC{places}{inside}", term], f"NGO{places}", [grouped, taps])
     t.convolved += [*range(first, len(t.builder.nodes))]

@@ -91,6 +91,11 @@ CASES = {
         [["g"]],
     ),
     "shuffled": (_shuffled, ((2, 4, 5, 6), (6, 2, 1, 1), (3, 6, 3, 3)), [["c"]]),
+    "scaled": (
+        lambda x, s, w: F.conv2d(F.group_norm(x, 4), w * s * 0.1, padding=1),
+        (IMAGES, (8, 1, 1), WEIGHTS),
+        [["c"]],
+    ),
     "standardised": (_standardised, (IMAGES, WEIGHTS), [["c"]]),
     "upsampled": (_upsampled, (IMAGES, WEIGHTS), [["c"]]),
     "frames": (_frames, ((2, 8, 3, 5, 6), WEIGHTS), [["c"]]),
