@@ -101,8 +101,7 @@ def _meet(program: Program, a: str, b: str) -> bool:
     """Whether some value depends on both dimensions, other than by reading one as the other."""
     nodes = program.nodes
     for node in nodes:
-        is_renamed = node.op == "read" and _is_renamed(node.access.index)
-        below = () if is_renamed else (d for x in node.args for d in nodes[x].dims)
+        below = (d for x in node.args for d in nodes[x].dims if node.op != "read")
         if {a, b} <= {*node.dims, *below}:
             return True
     return False
