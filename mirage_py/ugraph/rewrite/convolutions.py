@@ -81,7 +81,7 @@ def axes_in_memory(index: Sequence[IndexExpr], shape: Sequence[int]) -> list[tup
     """The dimensions of a value of this shape, by their numbers, that are one axis of it in memory,
     major to minor, as it is read at the digits of one position: channels of a norm's groups.
     """
-    axes = [((n,), expr) for n, expr in enumerate(index)]
+    axes: list[tuple[tuple[int, ...], IndexExpr]] = [((n,), e) for n, e in enumerate(index)]
     while True:
         for one, other in permutations(axes, 2):
             (outer, at), (inner, behind) = one, other

@@ -124,10 +124,8 @@ def counted_pairs(program: Program) -> list[tuple[str, str]]:
     accesses = [n.access.index for n in program.nodes if n.op == "load"]
     accesses += [o.index for o in program.outputs]
     exprs = dict.fromkeys(e for index in accesses for e in index if len(e.dims()) == 2)
-    pairs = dict.fromkeys(
-        p for e in exprs for p in permutations(e.dims()) if _counts_on(program, e, p)
-    )
-    return list(pairs)
+    pairs = dict.fromkeys((p, e) for e in exprs for p in permutations(e.dims(), 2))
+    return list(dict.fromkeys(p for p, e in pairs if _counts_on(program, e, p)))
 
 
 def _counted_on(program: Program) -> list[tuple[str, str]]:

@@ -181,3 +181,21 @@ def test_a_residual_beside_its_norm_is_computed_once():
     want = _residuals(*(x.double() for x in inputs)).numpy()
     np.testing.assert_allclose(memory["out"], want, atol=1e-9)
     assert all(len(t.shape) == len(IMAGES) for t in whole.cuts)
+
+
+def _beside(x, w):
+    y = F.conv2d(F.silu(F.group_norm(x, 4)), w, padding=1)
+    return x + F.silu(F.group_norm(y, 4))
+
+
+def test_a_norm_of_a_result_that_is_added_is_computed_under_one_name():
+    inputs = [torch.randn(IMAGES), torch.randn(8, 8, 3, 3)]
+    program = trace(_beside, *inputs)
+    normal = normalise(program)
+    assert sum(n.op == "sub" for n in normal.nodes) == 2
+    whole = partition_of(program)
+    assert whole is not None
+    assert len(whole.parts) == 3
+    memory = _run(program, whole.parts, inputs)
+    want = _beside(*(x.double() for x in inputs)).numpy()
+    np.testing.assert_allclose(memory["out"], want, atol=1e-9)
