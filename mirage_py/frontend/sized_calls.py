@@ -79,7 +79,8 @@ def sized_program(
 
     def at(probe: Mapping[str, int]) -> Program | None:
         other = trace(call_at(call, axes, probe))
-        return other.program if other.writes_like(traced) else None
+        is_like = other.writes_like(traced) and other.reads_like(traced)
+        return other.program if is_like else None
 
     require_same(traced.program, dims, probes_of(bounds, tuned), at)
     return SizedProgram(traced, at_tuned, dims, bounds)

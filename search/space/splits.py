@@ -7,15 +7,16 @@ is chosen with the tiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from math import lcm
+from math import lcm, prod
 
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of, with_splits
+from mirage_py.ugraph.rewrite.split_dim import in_runs, outer_dim, splits_of, with_splits
 
 MAX_SPLITS = 1024
 # More than so many only where each is long: partial results are read again.
@@ -42,12 +43,21 @@ def split_counts(program: Program, dim: str, most: int = MAX_SPLITS) -> tuple[in
     """
     nominal = splits_of(program, dim)
     size = nominal * program.sizes[dim]
-    row = _Halves(program, dim).rows
+    halves = _Halves(program, dim)
+    row = halves.rows
     counts = {1 << k for k in range(1, MAX_SPLITS.bit_length())}
-    counts |= {size // row >> k for k in range(size.bit_length())} if row > 1 else set()
+    for rows in (row, *halves.edges):
+        if rows > 1:
+            counts |= {size // rows >> k for k in range(size.bit_length())}
+            counts |= {size // rows << k for k in range(MAX_SPLITS.bit_length())}
     able = range(2, MAX_SPLITS + 1)
     fitting = {
-        n for n in counts if n in able and size % (n * row) == 0 and size // n >= _least_inner(n)
+        n
+        for n in counts
+        if n in able
+        and size % (n * row) == 0
+        and size // n >= _least_inner(n)
+        and halves.go_together(size // n)
     }
     return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
@@ -92,8 +102,6 @@ def _is_split(program: Program, dim: str) -> bool:
 
 
 def _exprs(node: Node) -> list[IndexExpr]:
-    if isinstance(node.attr, Access):
-        return list(node.attr.index)
     if isinstance(node.attr, IndexExpr):
         return [node.attr]
     return _compared(node.attr) if isinstance(node.attr, Predicate) else []
@@ -124,16 +132,34 @@ def _least_inner(splits: int) -> int:
 class _Halves:
     """How index expressions depend on the two halves of a split dimension, which are the position
     ``outer * size + inner``. ``rows`` is what every split has to be a multiple of: rows of tensors
-    in which the dimension is several axes.
+    in which the dimension is several axes. Where it has a digit in each, ``edges`` are how many
+    points the axes behind them have: a split is a multiple of these, or a share.
     """
 
     def __init__(self, program: Program, dim: str) -> None:
         self._dim, self._outer = dim, outer_dim(dim)
         self._size = program.sizes[dim]
         self.rows = 1
-        exprs = [e for o in program.outputs for e in o.index]
+        self.edges: set[int] = set()
+        accesses = [Access(o.tensor.name, o.index) for o in program.outputs]
+        accesses += [node.attr for node in program.nodes if isinstance(node.attr, Access)]
+        exprs = [e for access in accesses for e in self._positions(program, access)]
         exprs += [e for node in program.nodes for e in _exprs(node)]
         self.are_together = all(self._missing(e) == 0 for e in exprs)
+
+    def go_together(self, inner: int) -> bool:
+        """Whether splits of so many points end where rows do, or are shares of one."""
+        return all(inner % edge == 0 or edge % inner == 0 for edge in self.edges)
+
+    def _positions(self, program: Program, access: Access) -> Iterator[IndexExpr]:
+        if all(self._outer not in e.dims() for e in access.index):
+            yield from access.index
+            return
+        shape = program.tensors[access.tensor].shape
+        for expr, extents in in_runs(access, shape, self._dim, program.sizes):
+            if self._outer in expr.dims():
+                self.edges |= {prod(extents[n:]) for n in range(1, len(extents))}
+            yield expr
 
     def _missing(self, expr: IndexExpr) -> Fraction | None:
         """How much an expression has to grow with each split to depend on the position only, as far

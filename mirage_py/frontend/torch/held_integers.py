@@ -293,7 +293,10 @@ def _check_bits(
     low = name in _MASKS and any(_is_within(_bounds(t, t.array(x).node), _WHOLE) for x in args[:2])
     if _is_large(args):
         raise _refusal(t, "a mask of so many bits")
+    count = t.node_in_hand.args[1] if name in _SHIFTS else None
     for n, how in operands.items():
+        if n is count and how < Held.SUMMED:
+            continue  # torch takes numbers below the bits of a type, which all are held
         if how is not Held.EXACT and (how is not Held.KEPT or not (low or _kind(n) is torch.int32)):
             raise _refusal(t, f"the bits of {_kind(n)}")
 

@@ -14,6 +14,7 @@ from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.capture import Capture, View, capture, is_size
+from mirage_py.frontend.torch.capture.made_tables import with_tables
 from mirage_py.frontend.torch.capture.traced_graph import TracedGraph
 from mirage_py.frontend.torch.found_writes import FoundWrites
 from mirage_py.frontend.torch.guards.calls import Signature, runs_later
@@ -49,6 +50,10 @@ from mirage_py.reasons import Code
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
+
+
+# The name of tensors that each call makes of numbers alone.
+TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,11 @@ class TracedCall:
         return [(w.target, w.value) for w in self.written] == [
             (w.target, w.value) for w in other.written
         ] and self.results == other.results
+
+    def reads_like(self, other: TracedCall) -> bool:
+        """Whether the tables of both, made by each call, hold the same numbers."""
+        mine, others = ([o.fetch() for o in t.captured if o.name == TABLE] for t in (self, other))
+        return len(mine) == len(others) and all(map(torch.equal, mine, others))
 
     def is_plain(self, count: int) -> bool:
         """Whether a call's ``count`` arguments are the program's inputs, and what the function
@@ -264,10 +274,27 @@ def trace_call(
             repair="decorate the function of tensors that it calls",
         )
     given = _Given.of(fn, arguments, where)
-    leaves, places, state = given.leaves, given.places, given.state
     captured = _captured(signature, given, where)
-    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
-    lowering = Lowering(builder, where)
+    name = identifier(name or _name_of(fn), "program")
+    refused: UnsupportedError | None = None
+    while True:
+        lowering = Lowering(ProgramBuilder(name), where)
+        try:
+            return _call_of(captured, given, lowering, as_in_memory=as_in_memory)
+        except UnsupportedError as error:
+            at, refused = lowering.node, refused or error
+            tabled = None if at is None else with_tables(captured, at, lowering.literals)
+        if tabled is None:
+            raise refused
+        captured = tabled
+
+
+def _call_of(
+    captured: Capture, given: _Given, lowering: Lowering, *, as_in_memory: bool
+) -> TracedCall:
+    """The program of a graph, and how calls map to it."""
+    where, builder = lowering.where, lowering.builder
+    leaves, places, state = given.leaves, given.places, given.state
     origins, arrays = _held(lowering, captured, given)
     has_literals = bool(arrays) or any(is_table(n, captured.constants[n]) for n in origins)
     wanted = {
@@ -393,7 +420,8 @@ def _held(
         if not node.users and node not in captured.written:
             continue
         origin = find_origin(given.holders, held)
-        origin = origin or _table(node, held, given.leaves[given.places[0]].device)
+        if origin is None and (node in captured.tables or is_table(node, held)):
+            origin = _table(held, given.leaves[given.places[0]].device)
         if origin is not None:
             origins[node] = origin
             check_input(origin.fetch(), origin.name, where)
@@ -436,13 +464,11 @@ def _origin_of(buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: s
     return origin
 
 
-def _table(node: torch.fx.Node, held: torch.Tensor, device: torch.device) -> Origin | None:
+def _table(held: torch.Tensor, device: torch.device) -> Origin:
     """Many numbers that a function has written down, on the device of its arguments. Each call
     makes the same ones: what they are made of is watched.
     """
-    if not is_table(node, held):
-        return None
-    return Origin("table", partial(_itself, held.to(device)))
+    return Origin(TABLE, partial(_itself, held.to(device)))
 
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:

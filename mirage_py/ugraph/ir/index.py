@@ -286,9 +286,37 @@ def joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
         quotients.append(floordiv(number.args[0], number.value * inner.value))
     if outer in quotients:
         return number
-    if outer.op == "mod" and outer.args[0] in quotients:
-        return mod(number, outer.value * inner.value)
-    return None
+    whole = joined(outer.args[0], inner) if outer.op == "mod" else None
+    return None if whole is None else mod(whole, outer.value * inner.value)
+
+
+def joint(
+    row: IndexExpr, place: IndexExpr, extent: int, sizes: Mapping[str, int]
+) -> IndexExpr:
+    """``row * extent + place``; of both halves of a number the number itself, also where ``place``
+    has one of them among its terms: of p // 4 and p % 4 * 64 + s, with 256 places, p * 64 + s. The
+    upper half may be one for these sizes alone: a // 2 of (a * 32 + b) % 64, with 32 of b.
+    """
+    terms = _terms(place)
+    for number, term in enumerate(terms):
+        digit, step = (term.args[0], term.value) if term.op == "mul" else (term, 1)
+        if digit.op != "mod" or digit.value * step != extent:
+            continue
+        whole = joined(row, digit)
+        if whole is None and simplify(floordiv(*digit.args, digit.value), sizes) == row:
+            (whole,) = digit.args
+        if whole is not None:
+            return reduce(add, (*terms[:number], *terms[number + 1 :]), mul(whole, step))
+    return add(mul(row, extent), place)
+
+
+def _terms(expr: IndexExpr) -> tuple[IndexExpr, ...]:
+    return tuple(t for a in expr.args for t in _terms(a)) if expr.op == "add" else (expr,)
+
+
+def divisions(expr: IndexExpr) -> int:
+    """How many quotients and remainders an expression has."""
+    return (expr.op in ("floordiv", "mod")) + sum(map(divisions, expr.args))
 
 
 def are_apart(left: IndexExpr, right: IndexExpr, sizes: Mapping[str, int]) -> bool:

@@ -8,8 +8,9 @@ new program implements the old one. This is split-K of matmuls and split-KV of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from mirage_py.errors import InputError
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -21,6 +22,8 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.rebuild import copied
 
 _SUFFIX = "_part"
+# A position, and the extents of the axes in which it has its digits.
+Run = tuple[IndexExpr, tuple[int, ...]]
 
 
 def _check_splits(where: str, dim: str, size: int, splits: int) -> None:
@@ -98,13 +101,15 @@ def with_splits(ugraph: UGraph, dim: str, splits: int) -> UGraph:
     outer = outer_dim(dim)
     before, inner = program.sizes[outer], program.sizes[dim]
     _check_splits(program.name, dim, before * inner, splits)
-    sizes = {outer: splits, dim: before * inner // splits}
-    change = _Stride(outer, inner, sizes[dim])
+    change = _Stride(ugraph, dim, splits)
     resized = replace(
         program,
-        dims=tuple(Dim(d.name, sizes.get(d.name, d.size)) for d in program.dims),
+        dims=tuple(Dim(d.name, change.then[d.name]) for d in program.dims),
         nodes=tuple(replace(n, attr=change.attr(n.attr)) for n in program.nodes),
-        outputs=tuple(replace(o, index=tuple(map(change.expr, o.index))) for o in program.outputs),
+        outputs=tuple(
+            replace(o, index=tuple(change.index(Access(o.tensor.name, o.index))))
+            for o in program.outputs
+        ),
     )
     kernels = tuple(_resized(k, change) for k in ugraph.kernels)
     shapes = _shapes(kernels, resized)
@@ -114,20 +119,63 @@ def with_splits(ugraph: UGraph, dim: str, splits: int) -> UGraph:
     return replace(ugraph, program=resized, kernels=kernels, intermediates=intermediates)
 
 
-class _Stride:
-    """Replaces the distance between two splits wherever an index has it."""
+def in_runs(
+    access: Access, shape: Sequence[int], dim: str, sizes: Mapping[str, int]
+) -> list[Run]:
+    """The index of a tensor by runs of its axes, each with their extents: axes in which a position
+    of the split dimension ``dim`` has its digits are a run at that position, if that is so of all.
+    """
+    alone = [(e, (extent,)) for e, extent in zip(access.index, shape, strict=True)]
+    runs = list(alone)
+    for axis in range(len(runs) - 2, -1, -1):
+        (row, before), (place, behind) = runs[axis : axis + 2]
+        whole = ix.joint(row, place, prod(behind), sizes)
+        # A split may be all that there is behind an axis.
+        is_split = row.dims() == (outer_dim(dim),) and place.dims() == (dim,)
+        if is_split or ix.divisions(whole) < ix.divisions(row) + ix.divisions(place):
+            runs[axis : axis + 2] = [(whole, (*before, *behind))]
+    return alone if any(len(n) > 1 and ix.divisions(e) for e, n in runs) else runs
 
-    def __init__(self, outer: str, before: int, after: int) -> None:
-        self.outer = outer
-        self.before = before
-        self.after = after
+
+def _digits(run: Run, sizes: Mapping[str, int]) -> Iterator[IndexExpr]:
+    """The index of each axis of a run."""
+    position, extents = run
+    for axis, extent in enumerate(extents):
+        behind = prod(extents[axis + 1 :])
+        digit = ix.floordiv(position, behind)
+        yield ix.simplify(ix.mod(digit, extent) if axis else digit, sizes)
+
+
+class _Stride:
+    """Replaces the distance between two splits wherever an index has it; ``sizes`` are before and
+    after.
+    """
+
+    def __init__(self, ugraph: UGraph, dim: str, splits: int) -> None:
+        program = ugraph.program
+        self.dim, self.outer = dim, outer_dim(dim)
+        self.before = program.sizes[dim]
+        self.after = self.before * program.sizes[self.outer] // splits
+        self.shapes = {name: tensor.shape for name, tensor in ugraph.tensors.items()}
+        self.sizes = program.sizes
+        self.then = {**program.sizes, self.outer: splits, dim: self.after}
 
     def attr(self, attr: Attr) -> Attr:
         if isinstance(attr, Access):
-            return Access(attr.tensor, tuple(map(self.expr, attr.index)))
+            return Access(attr.tensor, tuple(self.index(attr)))
         if isinstance(attr, IndexExpr):
             return self.expr(attr)
         return self.predicate(attr) if isinstance(attr, Predicate) else attr
+
+    def index(self, access: Access) -> Iterator[IndexExpr]:
+        """The index of each axis."""
+        if len(access.index) == 1:
+            yield self.expr(access.index[0])
+            return
+        shape = self.shapes[access.tensor]
+        for position, extents in in_runs(access, shape, self.dim, self.sizes):
+            run = self.expr(position), extents
+            yield from _digits(run, self.then) if len(extents) > 1 else run[:1]
 
     def expr(self, expr: IndexExpr) -> IndexExpr:
         if expr.op == "mul" and expr.args[0].is_dim and expr.args[0].name == self.outer:

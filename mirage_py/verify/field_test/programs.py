@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -227,17 +228,34 @@ class _Pair:
         """
         if self._written is not None:
             return self._written.real_difference(seed, small=small)
-        pairs = [self._small(seed)] if small else []
-        if all(may_have_draws(p) for p in (self.left, self.right)):
-            pairs.append((self.left, self.right))
-        for left, right in pairs:
-            found = real_comparison(left, right, self._names, seed=seed).mismatch
+        left, right = self._flat
+        if left is not self.left:
+            found = self._real_difference(left, right, seed, small=small)
+            if found is None:
+                return None
+        return self._real_difference(self.left, self.right, seed, small=small)
+
+    def _real_difference(
+        self, left: Program, right: Program, seed: int, *, small: bool
+    ) -> Difference | None:
+        pairs = [_shrunk(left, right, self._names, seed)] if small else []
+        if all(map(may_have_draws, (left, right))):
+            pairs.append((left, right))
+        for one, other in pairs:
+            found = real_comparison(one, other, self._names, seed=seed).mismatch
             if found is not None:
-                return Difference(found.output, found.index, 0, _sizes_text(left), found.reason)
+                return Difference(found.output, found.index, 0, _sizes_text(one), found.reason)
         return None
 
-    def _small(self, seed: int) -> tuple[Program, Program]:
-        return _shrunk(self.left, self.right, self._names, seed)
+    @cached_property
+    def _flat(self) -> tuple[Program, Program]:
+        """Both without divisions in indices, where it is so.
+
+        What is read round the end of an axis keeps its size: over longer ones it need not. Equal
+        for all of these is equal for those whose elements go round.
+        """
+        left, other = with_flat_axes(self.left, UGraph(self.right, ()))
+        return left, other.program
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
         """Evaluate both completely, at sizes drawn anew for every trial: the number of trials, and
@@ -246,11 +264,9 @@ class _Pair:
         A trial is left out if its sizes leave a row of a mask empty, so that 0 divides by it. Where
         sizes cannot be small all trials but the first share the work that one may take.
         """
-        # What is read round the end of an axis keeps its size: over longer ones it need not. Equal
-        # for all of these is equal for those whose elements go round.
-        left, other = with_flat_axes(self.left, UGraph(self.right, ()))
+        left, right = self._flat
         if left is not self.left:
-            done, found = self._first_whole_difference(left, other.program, trials, seed)
+            done, found = self._first_whole_difference(left, right, trials, seed)
             if done and found is None:
                 return done, None
         return self._first_whole_difference(self.left, self.right, trials, seed)

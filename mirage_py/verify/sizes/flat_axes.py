@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -23,6 +22,7 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 _Index = tuple[IndexExpr, ...]
+_Sizes = Mapping[str, int]
 
 
 def with_flat_axes(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
@@ -34,7 +34,8 @@ def with_flat_axes(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
         return program, ugraph
     while (change := next(_changes(program, ugraph), None)) is not None:
         blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
-        kernels = tuple(replace(k, nodes=change.nodes(k.nodes)) for k in blocks)
+        sizes = ugraph.program.sizes
+        kernels = tuple(replace(k, nodes=change.nodes(k.nodes, sizes)) for k in blocks)
         program = change.program(program)
         ugraph = replace(ugraph, program=change.program(ugraph.program), kernels=kernels)
     return program, ugraph
@@ -49,17 +50,17 @@ class _Change:
     extent: int
 
     @abstractmethod
-    def index(self, index: _Index) -> _Index:
+    def index(self, index: _Index, sizes: _Sizes) -> _Index:
         """An index of the tensor as it is then."""
 
     @abstractmethod
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the tensor then."""
 
-    def nodes(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    def nodes(self, nodes: Sequence[Node], sizes: _Sizes) -> tuple[Node, ...]:
         """Nodes that read and write it so."""
         return tuple(
-            replace(n, attr=Access(self.tensor, self.index(n.attr.index)))
+            replace(n, attr=Access(self.tensor, self.index(n.attr.index, sizes)))
             if isinstance(n.attr, Access) and n.attr.tensor == self.tensor
             else n
             for n in nodes
@@ -68,13 +69,13 @@ class _Change:
     def program(self, program: Program) -> Program:
         """A program with the tensor so."""
         outputs = tuple(
-            replace(o, tensor=self._changed(o.tensor), index=self.index(o.index))
+            replace(o, tensor=self._changed(o.tensor), index=self.index(o.index, program.sizes))
             if o.tensor.name == self.tensor
             else o
             for o in program.outputs
         )
         inputs = tuple(self._changed(t) if t.name == self.tensor else t for t in program.inputs)
-        return replace(program, inputs=inputs, nodes=self.nodes(program.nodes), outputs=outputs)
+        return replace(program, inputs=inputs, nodes=self.nodes(program.nodes, program.sizes), outputs=outputs)
 
     def _changed(self, tensor: Tensor) -> Tensor:
         # Where it lies in memory is all the same here.
@@ -86,8 +87,8 @@ class _Joined(_Change):
 
     __slots__ = ()
 
-    def index(self, index: _Index) -> _Index:
-        joint = _joint(index[self.axis], index[self.axis + 1], self.extent)
+    def index(self, index: _Index, sizes: _Sizes) -> _Index:
+        joint = ix.joint(index[self.axis], index[self.axis + 1], self.extent, sizes)
         return (*index[: self.axis], joint, *index[self.axis + 2 :])
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -101,7 +102,8 @@ class _Unwrapped(_Change):
 
     first: int = 0
 
-    def index(self, index: _Index) -> _Index:
+    def index(self, index: _Index, sizes: _Sizes) -> _Index:
+        del sizes
         place = ix.add(index[self.axis].args[0], ix.const(-self.first))
         return (*index[: self.axis], place, *index[self.axis + 1 :])
 
@@ -127,8 +129,8 @@ def _changes(program: Program, ugraph: UGraph) -> Iterator[_Change]:
             continue
         for axis in range(len(tensor.shape) - 1):
             extent = tensor.shape[axis + 1]
-            before = [_divisions(i[axis]) + _divisions(i[axis + 1]) for i in mine]
-            joint = [_divisions(_joint(i[axis], i[axis + 1], extent)) for i in mine]
+            before = [ix.divisions(i[axis]) + ix.divisions(i[axis + 1]) for i in mine]
+            joint = [ix.divisions(ix.joint(i[axis], i[axis + 1], extent, s)) for i, s in within]
             is_halved = any(_divides(index[axis + 1]) for index in mine)
             # Of three axes the first two are joined first, to the quotient by the third.
             if is_halved and all(a < b or not a for a, b in zip(joint, before, strict=True)):
@@ -147,26 +149,5 @@ def _goes_round(expr: IndexExpr, extent: int) -> bool:
     return expr.op == "mod" and expr.value == extent and not _divides(expr.args[0])
 
 
-def _joint(row: IndexExpr, place: IndexExpr, extent: int) -> IndexExpr:
-    """``row * extent + place``; of both halves of a number the number itself, also where ``place``
-    has one of them among its terms: of p // 4 and p % 4 * 64 + s, with 256 places, p * 64 + s.
-    """
-    terms = _terms(place)
-    for number, term in enumerate(terms):
-        digit, step = (term.args[0], term.value) if term.op == "mul" else (term, 1)
-        whole = ix.joined(row, digit) if digit.value * step == extent else None
-        if whole is not None:
-            return reduce(ix.add, (*terms[:number], *terms[number + 1 :]), ix.mul(whole, step))
-    return ix.add(ix.mul(row, extent), place)
-
-
-def _terms(expr: IndexExpr) -> tuple[IndexExpr, ...]:
-    return tuple(t for a in expr.args for t in _terms(a)) if expr.op == "add" else (expr,)
-
-
 def _divides(expr: IndexExpr) -> bool:
-    return _divisions(expr) > 0
-
-
-def _divisions(expr: IndexExpr) -> int:
-    return (expr.op in ("floordiv", "mod")) + sum(map(_divisions, expr.args))
+    return ix.divisions(expr) > 0

@@ -61,7 +61,8 @@ class Capture:
     the function returned, a graph node or a plain Python value; ``structure`` puts the leaves back.
     A ``View`` is a result that is, or shares memory with, a tensor that was given. ``written`` are
     the placeholders of tensors that a call writes to, with what is in them afterwards; ``counted``
-    are buffers that it adds a number to.
+    are buffers that it adds a number to. Of the constants ``tables`` are made anew by each call,
+    of numbers alone.
     """
 
     graph: torch.fx.Graph
@@ -71,6 +72,7 @@ class Capture:
     structure: pytree.TreeSpec
     written: Mapping[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     counted: tuple[tuple[torch.Tensor, int], ...] = ()
+    tables: tuple[torch.fx.Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

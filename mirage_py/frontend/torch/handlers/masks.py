@@ -107,6 +107,11 @@ def bitwise_and_number(t: Lowering, x: NamedArray, y: int) -> NamedArray:
 )
 def shift_right(t: Lowering, x: NamedArray, y: Operand) -> NamedArray:
     """x >> y, of whole numbers."""
+    if isinstance(y, NamedArray) and t.result_dtype() is torch.int64:
+        known = t.whole_bounds(y)
+        if known is None or known[1] >= _WORD_BITS:
+            # Of a word of 32 bits there is nothing left but the sign, as in torch.
+            y = t.apply("minimum", y, _WORD_BITS - 1)
     return t.apply("shift_right", x, y)
 
 

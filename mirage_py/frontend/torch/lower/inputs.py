@@ -151,8 +151,9 @@ def _is_made_in_call(node: torch.fx.Node) -> bool:
 def _makes(user: torch.fx.Node) -> bool:
     """Whether it is a function that makes a tensor of numbers, or an index that is a list."""
     maker = str(user.meta.get("torch_fn", ("", ""))[1]).rpartition(".")[2]
-    is_list = maker == "__getitem__" and user.target is torch.ops.aten.lift_fresh_copy.default
-    return maker in _FRESH or is_list
+    # torch writes the copy as a clone in graphs that it takes apart.
+    copies = torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.clone.default
+    return maker in _FRESH or (maker == "__getitem__" and user.target in copies)
 
 
 def _chosen(lowering: Lowering, held: torch.Tensor) -> NamedArray:

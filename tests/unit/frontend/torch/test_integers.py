@@ -216,7 +216,6 @@ EDGES = [0, 5, 2**24 - 1, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**53 -
         lambda a, b: (a >> 30) & 15,
         lambda a, b: torch.where(a > 2, a, b) & 15,
         lambda a, b: torch.arange(11) * 30000000 + (a > 3),
-        lambda a, b: (torch.arange(11) * 30000000)[None] == a,
         lambda a, b: (a > 3).sum(-1) * 40000000,
         lambda a, b: a.int() * 100003,
         lambda a, b: (a.int() + 1) > 0,
@@ -304,3 +303,31 @@ def test_low_bits_are_those_of_large_integers(agrees):
     x = torch.randn(1, 5)
     found = torch_function(program)(x, a, a.flip(1))
     torch.testing.assert_close(found, x * ((a + a.flip(1) - 3) % 8) + a % 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_words_are_shifted_by_numbers_of_a_tensor(agrees, dtype):
+    """Packed weights of 4 bits: shifts of 64 bits make a word one, too."""
+    torch.manual_seed(0)
+    words = torch.randint(-(2**31), 2**31, (6, 2)).to(torch.int32)
+    shifts = torch.tensor([0, 16, 4, 20, 8, 24, 12, 28], dtype=dtype)
+
+    def fn(x, words, shifts):
+        return x @ ((words[:, :, None] >> shifts) & 15).flatten(1).to(x.dtype)
+
+    agrees(fn, torch.randn(3, 6), words, shifts)
+    if dtype is torch.int64:  # what is left of a word is its sign
+        beyond = torch.tensor([31, 32, 40, 63] * 2)
+        agrees(fn, torch.randn(3, 6), words, beyond)
+
+
+def test_a_list_as_an_index_beside_a_cast(agrees):
+    """torch takes such a graph apart: the copy of the list is a clone there."""
+    codes = torch.randint(0, 2**31, (4, 3), dtype=torch.int32)
+
+    def fn(x, codes):
+        nibbles = (codes[:, :, None] >> torch.arange(0, 32, 4)).to(torch.int8).flatten(1)
+        order = torch.arange(24, dtype=torch.int32).view(-1, 8)[:, [0, 4, 1, 5, 2, 6, 3, 7]]
+        return x @ (nibbles[:, order.view(-1)] & 15).to(x.dtype)
+
+    agrees(fn, torch.randn(2, 4), codes)

@@ -20,7 +20,7 @@ from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.merged_dims import with_merged_reductions
-from mirage_py.ugraph.rewrite.split_dim import split_dim
+from mirage_py.ugraph.rewrite.split_dim import split_dim, with_splits
 from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.sizes.flat_axes import with_flat_axes
 
@@ -44,6 +44,12 @@ def merged(text):
         "//" in str(e) for n in program.nodes if isinstance(n.attr, Access) for e in n.attr.index
     )
     return program
+
+
+IMAGES = """B = 4, C = 3, H = 64, W = 96
+X[B, C, H, W], Y[B, C, H, W] : bf16
+L[1] : f32
+L[0] = sum[b, c, h, w]((X[b, c, h, w] - Y[b, c, h, w]) * X[b, c, h, w])"""
 
 
 def families(program, kind, kernels=2):
@@ -102,6 +108,28 @@ def test_a_sum_over_two_axes_is_split_over_blocks(kind):
             other = form_of(family, H200, splits).ugraph
             assert other.program.sizes["m_d"] * splits["m_d"] == 8192 * 4096
             assert tests.run(other).equal
+
+
+@pytest.mark.parametrize("nominal", [2, 4, 8])
+def test_splits_end_within_rows_of_images(nominal: int):
+    """Eight parts are one image and a half each: the program could neither be made small, so that
+    comparing it took minutes, nor have more parts.
+    """
+    program = merged(IMAGES)
+    (dim,) = program.dim_names
+    split = split_dim(program, dim, nominal)
+    flat, graph = with_flat_axes(program, UGraph(split, ()))
+    assert [t.shape for t in (*flat.inputs, *graph.program.inputs)] == [(4 * 3 * 64 * 96,)] * 4
+    assert split_dims(split) == (dim,)
+    counts = [c[dim] for c in split_choices(split, 64)]
+    assert {2, 4, 12, 24, 48} <= set(counts)
+    # Others end in the middle of something: 72 points are no share of a row of 96.
+    assert 1024 not in [c[dim] for c in split_choices(split)]
+    tests = FamilyTests(program, trials=1, seed=0, real_sizes=False)
+    for count in counts:
+        other = with_splits(UGraph(split, ()), dim, count).program
+        assert other.digest == split_dim(program, dim, count).digest
+        tests.require_program(other)
 
 
 def test_a_row_that_is_two_axes_is_shared_by_a_cluster():
