@@ -114,3 +114,19 @@ def test_long_programs_are_quick():
     lets = "".join(f"A{n + 1}[b, n] = A{n}[b, n] + A{n}[b, n] * 2\n" for n in range(60))
     text = "let A0[b, n] = X[b, n] * 2\n" + "".join(f"let {line}\n" for line in lets.splitlines())
     assert predicted(text + "Y[b, n] = A60[b, n]") > moved_us(X, X)
+
+
+def test_labels_of_64_bits_make_no_result_wider():
+    """The logits of a loss were 8 bytes each, and their matmul one of float32."""
+
+    def text(labels):
+        return f"""M = 256, K = 512, N = 1024
+X[M, K], W[K, N] : bf16
+{labels}
+let Y[m, n] = sum[k](X[m, k] * W[k, n])
+Z[M] : f32
+Z[m] = sum[n](exp(Y[m, n]))"""
+
+    plain = fused_model_us(parse(text("")), H200)
+    labelled = text("L[M] : i64").replace("exp(Y[m, n]))", "exp(Y[m, n])) + L[m]")
+    assert fused_model_us(parse(labelled), H200) == pytest.approx(plain, rel=0.02)
