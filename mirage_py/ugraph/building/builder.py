@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from itertools import combinations, count
 
 import numpy as np
 
@@ -465,6 +465,11 @@ class ProgramBuilder:
             *selected.dims
         }
 
+    def _points(self, one: int, other: int) -> int:
+        """How many elements a product of two values has."""
+        dims = {*self.nodes[one].dims, *self.nodes[other].dims}
+        return math.prod(self.sizes[d] for d in dims)
+
     def _sum_of_product(self, x: int, over: tuple[str, ...]) -> int:
         """Contract the factors of a product one dimension at a time, as an einsum would."""
         groups: list[int] = []
@@ -491,7 +496,10 @@ class ProgramBuilder:
                 if e not in outside and all(e in self.nodes[g].dims for g in touched)
             ]
             while len(touched) > 2:
-                touched[:2] = [self.apply("mul", touched[0], touched[1])]
+                # A decay of rows and columns is a factor of their scores, not of the values.
+                pairs = combinations(range(len(touched)), 2)
+                one, other = min(pairs, key=lambda p: self._points(touched[p[0]], touched[p[1]]))
+                touched[one] = self.apply("mul", touched[one], touched.pop(other))
             if len(touched) == 2:
                 done = self.matmul(touched[0], touched[1], together)
             else:

@@ -5,8 +5,8 @@ Axes that only go together are one axis: x[p // 512, p % 512] is x[p]. Both name
 in the same order, so whatever holds of one program holds of the other.
 
 What is read round the end of an axis, as padding is, is read from a longer one: x[(s + k + 511) %
-512] is y[s + k], of a y with as many elements as are named. Programs that are equal for every y are
-so for the one whose elements are those of x.
+512] is y[s + k], of a y with as many elements as are named, and x[s] beside it y[s + 1]. Programs
+that are equal for every y are so for the one whose elements are those of x.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.verify.sizes.affine import affine
 
 _Index = tuple[IndexExpr, ...]
 _Sizes = Mapping[str, int]
@@ -98,14 +100,18 @@ class _Joined(_Change):
 
 @dataclass(frozen=True, slots=True)
 class _Unwrapped(_Change):
-    """The axis is as long as it is read, from the position ``first`` on."""
+    """The axis, which had ``round`` elements, is as long as it is read, from the position ``first``
+    on.
+    """
 
+    round: int = 1
     first: int = 0
 
     def index(self, index: _Index, sizes: _Sizes) -> _Index:
         del sizes
-        place = ix.add(index[self.axis].args[0], ix.const(-self.first))
-        return (*index[: self.axis], place, *index[self.axis + 1 :])
+        place = _unwrapped(index[self.axis], self.round)
+        assert place is not None
+        return (*index[: self.axis], place - self.first, *index[self.axis + 1 :])
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*shape[: self.axis], self.extent, *shape[self.axis + 1 :])
@@ -136,17 +142,44 @@ def _changes(program: Program, ugraph: UGraph) -> Iterator[_Change]:
             if is_halved and all(a < b or not a for a, b in zip(joint, before, strict=True)):
                 yield _Joined(tensor.name, axis, extent)
         for axis, extent in enumerate(tensor.shape) if tensor in program.inputs else ():
-            if mine and all(_goes_round(index[axis], extent) for index in mine):
-                ends = [index[axis].args[0].bounds(sizes) for index, sizes in within]
-                first, last = min(low for low, _ in ends), max(high for _, high in ends)
-                # Not further than padding goes.
-                if last - first < 2 * extent:
-                    yield _Unwrapped(tensor.name, axis, last + 1 - first, first)
+            if not any(_goes_round(index[axis], extent) for index in mine):
+                continue
+            places = [(_unwrapped(index[axis], extent), sizes) for index, sizes in within]
+            ends = [place.bounds(sizes) for place, sizes in places if place is not None]
+            if len(ends) < len(places):
+                continue
+            first, last = min(low for low, _ in ends), max(high for _, high in ends)
+            # Not further than padding goes.
+            if last - first < 2 * extent:
+                yield _Unwrapped(tensor.name, axis, last + 1 - first, extent, first)
 
 
 def _goes_round(expr: IndexExpr, extent: int) -> bool:
-    """Whether it is a sum of dimensions, taken round the end of an axis."""
-    return expr.op == "mod" and expr.value == extent and not _divides(expr.args[0])
+    """Whether it is a position taken round the end of an axis, once or again."""
+    return (expr.op == "mod" and expr.value == extent) or (
+        expr.op == "add" and any(_goes_round(a, extent) for a in expr.args)
+    )
+
+
+def _unwrapped(expr: IndexExpr, extent: int) -> IndexExpr | None:
+    """A sum of dimensions that differs from a position by whole rounds, and is near the start; None
+    where the position is no such sum.
+    """
+    form = affine(_without_rounds(expr, extent))
+    if form is None:
+        return None
+    half = extent // 2
+    near = (form.constant + half) % extent - half
+    terms = [ix.mul(ix.dim(d), factor) for d, factor in form.terms]
+    return reduce(ix.add, [*terms, ix.const(near)])
+
+
+def _without_rounds(expr: IndexExpr, extent: int) -> IndexExpr:
+    if expr.op == "mod" and expr.value == extent:
+        return _without_rounds(expr.args[0], extent)
+    if expr.op == "add":
+        return ix.add(*(_without_rounds(a, extent) for a in expr.args))
+    return expr
 
 
 def _divides(expr: IndexExpr) -> bool:

@@ -23,6 +23,7 @@ from mirage_py.ugraph.rewrite.merged_dims import with_merged_reductions
 from mirage_py.ugraph.rewrite.split_dim import split_dim, with_splits
 from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.sizes.flat_axes import with_flat_axes
+from mirage_py.verify.sizes.small_sizes import small_extents
 
 SUM = """M = 8192, D = 4096
 X[M, D], Y[M, D] : bf16
@@ -155,11 +156,15 @@ def test_what_is_read_round_the_end_of_an_axis_is_read_from_a_longer_one():
     program = normalise(mirage_py.trace(pool, torch.empty(2, 3, 512, 512)))
     flat, _ = with_flat_axes(program, UGraph(program, ()))
     assert [t.shape for t in flat.inputs] == [(2, 3, 514, 514)]
-    # What is read once as it is stays.
+    # What is read as it is besides is read from the longer one, too.
     load = next(n for n in program.nodes if n.op == "load")
     plain = replace(load, attr=Access(load.attr.tensor, (*load.attr.index[:3], ix.dim("d"))))
     as_it_is = replace(program, nodes=tuple(plain if n is load else n for n in program.nodes))
     found = with_flat_axes(program, UGraph(as_it_is, ()))[0]
+    assert [t.shape for t in found.inputs] == [(2, 3, 514, 514)]
+    moved = replace(load, attr=Access(load.attr.tensor, (*load.attr.index[:3], ix.dim("d") // 2)))
+    halved = replace(program, nodes=tuple(moved if n is load else n for n in program.nodes))
+    found = with_flat_axes(program, UGraph(halved, ()))[0]
     assert [t.shape for t in found.inputs] == [(2, 3, 514, 512)]
 
     program = normalise(mirage_py.trace(torch.nn.MaxPool1d(4, 1, 1), torch.empty(2, 3, 512)))
@@ -173,6 +178,31 @@ def test_what_is_read_round_the_end_of_an_axis_is_read_from_a_longer_one():
     nodes = tuple(moved if n is load else n for n in block.nodes)
     wrong = replace(family, kernels=(replace(block, nodes=nodes),))
     assert not tests.run(wrong).equal
+
+
+def test_neighbours_round_the_ends_are_compared_at_small_sizes():
+    """A stencil with periodic borders: comparing it at its own sizes took minutes."""
+
+    def laplace(u):
+        return u.roll(1, 0) + u.roll(-1, 0) + u.roll((1, -1), (0, 1)) - 3 * u
+
+    program = normalise(mirage_py.trace(lambda u: laplace(u) * u, torch.empty(512, 384)))
+    flat, _ = with_flat_axes(program, UGraph(program, ()))
+    # Two rows more, and a column: each place is the nearest of those that are the same.
+    assert [t.shape for t in flat.inputs] == [(514, 385)]
+    assert max(small_extents(flat, 0).values()) < 20
+    tests = FamilyTests(program, trials=2, seed=0, real_sizes=False)
+    family = families(program, "one kernel", kernels=1)[0]
+    assert tests.run(family).equal
+    (block,) = family.kernels
+    for load in [n for n in block.nodes if n.op == "load"]:
+        row, column = load.attr.index
+        other = replace(load, attr=Access(load.attr.tensor, ((row + 1) % 512, column)))
+        nodes = tuple(other if n is load else n for n in block.nodes)
+        wrong = replace(family, kernels=(replace(block, nodes=nodes),))
+        assert not tests.run(wrong).equal
+    twice = normalise(mirage_py.trace(lambda u: u.roll(1, 0).roll(1, 0) + u, torch.empty(64, 8)))
+    assert [t.shape for t in with_flat_axes(twice, UGraph(twice, ()))[0].inputs] == [(66, 8)]
 
 
 def test_an_index_beyond_its_axis_is_wrong_though_it_lies_within_the_joint_one():
