@@ -54,14 +54,27 @@ def remove_free_shifts(program: Program, *, seed: int) -> tuple[Program, tuple[s
         free = [] if not candidates else _free(program, candidates, seed)
         if not free:
             return program, tuple(removed)
-        # One at a time: removing a shift changes which others there are.
-        shift = free[0]
-        removed.append(
-            f"%{shift.node} ({_described(program, shift.node)}) only shifts an exponential"
-        )
-        program = rebuild(
-            program, {user: _without(program, user, shift.node) for user in shift.users}
-        )
+        # Those that are free whatever the others are; removing them changes which others there are.
+        together = _together(program, free)
+        removed += [
+            f"%{s.node} ({_described(program, s.node)}) only shifts an exponential"
+            for s in together
+        ]
+        rules = {user: _without(program, user, s.node) for s in together for user in s.users}
+        program = rebuild(program, rules)
+
+
+def _together(program: Program, free: Sequence[_Shift]) -> list[_Shift]:
+    """The first of the free shifts, and of the others those of other values and other places, as
+    long as every input is read without them.
+    """
+    found: list[_Shift] = []
+    for shift in free:
+        taken = {user for s in found for user in s.users}
+        is_apart = all(s.node != shift.node for s in found) and taken.isdisjoint(shift.users)
+        if is_apart and _still_reads_all(program, [*found, shift]):
+            found.append(shift)
+    return found
 
 
 def without_infinities(program: Program, *, seed: int) -> Program:
@@ -111,7 +124,7 @@ def _candidates(program: Program) -> list[_Shift]:
         if len(others) > 1:
             found.append(_Shift(operand, (*positions, *others)))
     whole = [s for s in found if _is_whole(s, multiplied.get(s.node, ()))]
-    return [s for s in whole if _still_reads_all(program, s)]
+    return [s for s in whole if _still_reads_all(program, [s])]
 
 
 def _is_whole(shift: _Shift, multiplied: Sequence[int]) -> bool:
@@ -145,8 +158,9 @@ def _below(program: Program, op: str, passes: Callable[[str], bool]) -> list[boo
     return found
 
 
-def _still_reads_all(program: Program, shift: _Shift) -> bool:
-    """Whether every input is read without the shift; a program may not ignore one."""
+def _still_reads_all(program: Program, shifts: Sequence[_Shift]) -> bool:
+    """Whether every input is read without the shifts; a program may not ignore one."""
+    without = {(user, s.node) for s in shifts for user in s.users}
     live: dict[int, None] = {}
     todo = [o.node for o in program.outputs]
     while todo:
@@ -155,7 +169,7 @@ def _still_reads_all(program: Program, shift: _Shift) -> bool:
             continue
         live[position] = None
         args = program.nodes[position].args
-        todo.extend(a for a in args if a != shift.node or position not in shift.users)
+        todo.extend(a for a in args if (position, a) not in without)
     loads = (program.nodes[n] for n in live if program.nodes[n].op == "load")
     read = {t for n in loads for t in n.access.tensors}
     return all(t.name in read for t in program.inputs)
@@ -266,13 +280,27 @@ def _survivors(opened: Program, candidates: Sequence[_Shift], ops: FieldOps) -> 
     for shift in candidates:
         start |= varied(shift, "first")
     outputs = _Outputs(opened, inputs | start, ops)
-    survivors: list[_Shift] = []
-    for shift in candidates:
-        second = varied(shift, "second")
+
+    def survive(shifts: Sequence[_Shift]) -> list[_Shift]:
+        # What does not change with all of them does not with one. Half of them where it does.
+        if not shifts:
+            return []
+        second: dict[str, FieldArray] = {}
+        for shift in shifts:
+            second |= varied(shift, "second")
         before, after = outputs.at({n: start[n] for n in second}), outputs.at(second)
         if all(ops.equal(before[name], after[name]) for name in before):
-            survivors.append(shift)
-    return survivors
+            return list(shifts)
+        half = len(shifts) // 2
+        return [*survive(shifts[:half]), *survive(shifts[half:])] if half else []
+
+    # Other uses of a value are tested by themselves: some are of several shifts.
+    firsts = [s for n, s in enumerate(candidates) if s.node not in {c.node for c in candidates[:n]}]
+    found = survive(firsts)
+    for shift in candidates:
+        if shift not in firsts:
+            found += survive([shift])
+    return [s for s in candidates if s in found]
 
 
 class _Outputs:

@@ -15,6 +15,7 @@ from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
 from mirage_py.verify.sizes.affine import affine
+from mirage_py.verify.sizes.conditions import comparisons
 from mirage_py.verify.sizes.shrink import covering, digit_sizes, fixed_dims, predicates_of
 from mirage_py.verify.sizes.tied_dims import TiedDims
 
@@ -28,6 +29,8 @@ _MANY_POINTS = 1 << 22
 _LEAST = 2
 # About the largest of the small sizes.
 _MOST_DISTINCT = 32
+# Of a dimension that chooses among pieces and keeps its size.
+_MOST_PIECES = 64
 # Enough tiles to have a first, a middle and a last one.
 _MAX_TILES = 4
 _UNTIED = TiedDims()
@@ -72,7 +75,7 @@ def small_extents(
         return max((prod(extents[d] for d in n.dims) for n in program.nodes), default=0)
 
     divided = (d for d in fixed_dims(program) if d not in digits)
-    fixed = tied.kept((*fixed, *divided, *_counted_down(program)))
+    fixed = tied.kept((*fixed, *divided, *_counted_down(program), *_in_pieces(program)))
     kept = digits | {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
     first = {d: group[0] for group in tied.groups for d in group}
@@ -145,6 +148,22 @@ def _counted_down(program: Program) -> tuple[str, ...]:
     forms = (form for e in indices if (form := affine(e)) is not None)
     down = dict.fromkeys(d for form in forms for d, factor in form.terms if factor < 0)
     return tuple(d for d in down if program.sizes[d] <= _MOST_DISTINCT)
+
+
+def _in_pieces(program: Program) -> tuple[str, ...]:
+    """Dimensions whose points choose among more pieces than the fewest points would have, as those
+    of twelve tensors in a stack: of fewer points some pieces are no part of the result.
+    """
+    places: dict[str, dict[int, None]] = {}
+    for predicate in predicates_of(program):
+        for comparison in comparisons(predicate):
+            form = affine(comparison.exprs[0] - comparison.exprs[1])
+            if form is not None and len(form.terms) == 1:
+                ((d, factor),) = form.terms
+                places.setdefault(d, {})[form.constant * factor] = None
+    return tuple(
+        d for d, at in places.items() if len(at) >= min(_EXTENTS) and program.sizes[d] <= _MOST_PIECES
+    )
 
 
 def _compared(program: Program) -> tuple[str, ...]:

@@ -3,13 +3,17 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from mirage_py.frontend.spec import parse
+from mirage_py.frontend.torch import trace
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.verify.field_test.programs import compare_programs
+from mirage_py.verify.shifts import shift_free
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 HEAD = "R = 64, N = 1000\nX[R, N] : f32\n"
@@ -279,3 +283,45 @@ def test_a_bias_stays_in_operands_of_matmuls_that_others_share():
 def test_a_bias_that_queries_do_not_have_goes():
     _, count = removed(PROJECTED.replace("QUERIES", "X").replace("X[t, m]", "H[t, m]", 1))
     assert count == 1
+
+
+def test_many_shifts_are_found_together(monkeypatch: pytest.MonkeyPatch):
+    """Each was tested by itself, and again after each that was removed: unrolled steps of a
+    recurrence with 80 softmaxes took minutes.
+    """
+    count = []
+    evaluate = shift_free.evaluate_program
+    monkeypatch.setattr(
+        shift_free, "evaluate_program", lambda *a: count.append(1) or evaluate(*a)
+    )
+    rows = 12
+
+    def fn(x, bias):
+        total = 0
+        for n in range(rows):
+            z = x[n] * (n + 1) + bias
+            e = torch.exp(z - z.amax(-1, keepdim=True))
+            total = total + e / e.sum(-1, keepdim=True)
+        # A maximum that is needed besides.
+        return total * x[0].amax(-1, keepdim=True)
+
+    program = trace(fn, torch.empty(rows, 5, 7), torch.empty(7))
+    free, removed = remove_free_shifts(lower_masks(program), seed=0)
+    assert len(removed) == rows
+    assert sum(n.op == "max" for n in free.nodes) == 1
+    assert compare_programs(program, free).equal
+    assert len(count) < 100
+
+
+def test_pieces_of_a_stack_all_count():
+    """Of fewer points than there are pieces some were no part of the result, and what is added to
+    each column of these a shift that nothing depends on.
+    """
+
+    def fn(x, bias):
+        return torch.stack([torch.softmax(x[n] + bias, -1) for n in range(12)]).sum(0)
+
+    program = trace(fn, torch.empty(12, 5, 7), torch.empty(7))
+    free, removed = remove_free_shifts(lower_masks(program), seed=0)
+    assert not removed
+    assert free == lower_masks(program)
