@@ -59,9 +59,10 @@ def _argument(
         high = 256 if bound is None else sizes.get(bound) or int(bound)
         found = torch.randint(0, high, shape, generator=generator, device=device)
         return found.to(_TYPES[kind])
-    if kind == "i8":
-        found = torch.randint(-127, 128, shape, generator=generator, device=device)
-        return found.to(torch.int8)
+    if kind in ("i8", "i32"):
+        most = 2 ** (7 if kind == "i8" else 31) - 1
+        found = torch.randint(-most, most + 1, shape, generator=generator, device=device)
+        return found.to(_TYPES[kind])
     if kind == "bool":
         found = torch.rand(shape, generator=generator, device=device) < 0.75
         # Some key of each row is there, as in every batch.
@@ -80,6 +81,7 @@ _TYPES = {
     "f32": torch.float32,
     "int": torch.int64,
     "i8": torch.int8,
+    "i32": torch.int32,
     "u8": torch.uint8,
     "bool": torch.bool,
 }

@@ -136,3 +136,16 @@ def triplet_loss(a: Tensor, p: Tensor, n: Tensor) -> Tensor:
 def huber_and_mse(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     huber = F.smooth_l1_loss(x, y, reduction="none").mean(-1)
     return (w.abs() * huber).mean() + F.mse_loss(x, y) + F.l1_loss(x, y)
+
+
+@wild("x[B,C,S,S] y[B,C,S,S] w[K,K]:unit", B=(2, 4), C=(3, 3), S=(14, 256), K=(11, 11))
+def structural_similarity(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    w = (w / w.sum()).expand(x.shape[1], 1, -1, -1)
+
+    def mean(t: Tensor) -> Tensor:
+        return F.conv2d(t, w, padding=w.shape[-1] // 2, groups=x.shape[1])
+
+    mx, my = mean(x), mean(y)
+    sx, sy, both = mean(x * x) - mx**2, mean(y * y) - my**2, mean(x * y) - mx * my
+    score = (2 * mx * my + 1e-4) * (2 * both + 9e-4)
+    return (score / ((mx**2 + my**2 + 1e-4) * (sx + sy + 9e-4))).mean()

@@ -125,3 +125,15 @@ def relative_bias(scores: Tensor, bias: Tensor) -> Tensor:
     place = torch.arange(length, device=scores.device)
     index = place[:, None] - place[None, :] + length - 1
     return torch.softmax(scores + bias[:, index], dim=-1)
+
+
+@wild("scores[B,H,T,T] table[N,H]", B=(2, 8), H=(2, 12), T=(20, 512), N=(32, 32))
+def encoder_buckets(scores: Tensor, table: Tensor) -> Tensor:
+    place = torch.arange(scores.shape[-1], device=scores.device)
+    distance = place[None, :] - place[:, None]
+    found = (distance > 0).to(torch.long) * 16
+    distance = torch.abs(distance)
+    far = 8 + (torch.log(distance.float() / 8) / math.log(16) * 8).to(torch.long)
+    far = torch.min(far, torch.full_like(far, 15))
+    bucket = found + torch.where(distance < 8, distance, far)
+    return torch.softmax(scores + F.embedding(bucket, table).permute(2, 0, 1), dim=-1)

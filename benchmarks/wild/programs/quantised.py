@@ -76,3 +76,12 @@ def int8_product(x: Tensor, w: Tensor, xs: Tensor, ws: Tensor) -> Tensor:
 def smoothed_linear(x: Tensor, s: Tensor, w: Tensor) -> Tensor:
     smooth = s.clamp(min=1e-5).sqrt()
     return F.linear(x / smooth, w * smooth)
+
+
+@wild("x[N,K] q[K,M]:i32 shifts[E]:int<29> scale[G,L]:unit",
+      N=(2, 16), K=(16, 4096), M=(2, 512), E=(8, 8), G=(2, 32), L=(16, 4096))  # fmt: skip
+def interleaved_int4_weights(x: Tensor, q: Tensor, shifts: Tensor, scale: Tensor) -> Tensor:
+    w = torch.bitwise_right_shift(q[:, :, None], shifts).to(torch.int8).flatten(1)
+    order = torch.arange(w.shape[1], device=x.device).view(-1, 8)[:, [0, 4, 1, 5, 2, 6, 3, 7]]
+    w = torch.bitwise_and(w[:, order.reshape(-1)], 15) - 8
+    return x @ (w * scale.repeat_interleave(x.shape[1] // scale.shape[0], dim=0)).to(x.dtype)

@@ -116,3 +116,24 @@ def gated_linear_unit_step(h: Tensor, x: Tensor, a: Tensor, wr: Tensor, wi: Tens
     log_a = -8.0 * torch.sigmoid(x @ wr) * F.softplus(a)
     scale = torch.sqrt(1 - torch.exp(2 * log_a) + 1e-6)
     return torch.exp(log_a) * h + scale * torch.sigmoid(x @ wi) * x
+
+
+@wild("x[B,T,H,P] a[B,T,H] b[B,T,H,N] c[B,T,H,N] L",
+      B=(1, 1), T=(8, 1024), H=(2, 24), P=(4, 64), N=(4, 64), L=(4, 128))  # fmt: skip
+def state_space_chunks(x: Tensor, a: Tensor, b: Tensor, c: Tensor, length: int) -> Tensor:
+    x, b, c = (t.unflatten(1, (-1, length)) for t in (x, b, c))
+    total = -F.softplus(a).unflatten(1, (-1, length)).permute(0, 3, 1, 2).cumsum(-1)
+    seen = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+    decay = (total[..., :, None] - total[..., None, :]).masked_fill(~seen, -torch.inf).exp()
+    return torch.einsum("bclhn,bcshn,bhcls,bcshp->bclhp", c, b, decay, x).flatten(1, 2)
+
+
+@wild("u[B,S,S]:unit v[B,S,S]:unit", B=(1, 4), S=(6, 512))
+def reaction_diffusion(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def laplace(x: Tensor) -> Tensor:
+        near = x.roll(1, -1) + x.roll(-1, -1) + x.roll(1, -2) + x.roll(-1, -2)
+        far = x.roll((1, 1), (-2, -1)) + x.roll((-1, -1), (-2, -1))
+        return 0.2 * near + 0.1 * far - x
+
+    r = u * v * v
+    return u + 0.16 * laplace(u) - r + 0.035 * (1 - u), v + 0.08 * laplace(v) + r - 0.1 * v

@@ -51,7 +51,6 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
-
 # The name of tensors that each call makes of numbers alone.
 TABLE = "table"
 

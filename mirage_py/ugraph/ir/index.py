@@ -290,9 +290,7 @@ def joined(outer: IndexExpr, inner: IndexExpr) -> IndexExpr | None:
     return None if whole is None else mod(whole, outer.value * inner.value)
 
 
-def joint(
-    row: IndexExpr, place: IndexExpr, extent: int, sizes: Mapping[str, int]
-) -> IndexExpr:
+def joint(row: IndexExpr, place: IndexExpr, extent: int, sizes: Mapping[str, int]) -> IndexExpr:
     """``row * extent + place``; of both halves of a number the number itself, also where ``place``
     has one of them among its terms: of p // 4 and p % 4 * 64 + s, with 256 places, p * 64 + s. The
     upper half may be one for these sizes alone: a // 2 of (a * 32 + b) % 64, with 32 of b.

@@ -119,9 +119,7 @@ def with_splits(ugraph: UGraph, dim: str, splits: int) -> UGraph:
     return replace(ugraph, program=resized, kernels=kernels, intermediates=intermediates)
 
 
-def in_runs(
-    access: Access, shape: Sequence[int], dim: str, sizes: Mapping[str, int]
-) -> list[Run]:
+def in_runs(access: Access, shape: Sequence[int], dim: str, sizes: Mapping[str, int]) -> list[Run]:
     """The index of a tensor by runs of its axes, each with their extents: axes in which a position
     of the split dimension ``dim`` has its digits are a run at that position, if that is so of all.
     """

@@ -77,7 +77,9 @@ class _Change:
             for o in program.outputs
         )
         inputs = tuple(self._changed(t) if t.name == self.tensor else t for t in program.inputs)
-        return replace(program, inputs=inputs, nodes=self.nodes(program.nodes, program.sizes), outputs=outputs)
+        return replace(
+            program, inputs=inputs, nodes=self.nodes(program.nodes, program.sizes), outputs=outputs
+        )
 
     def _changed(self, tensor: Tensor) -> Tensor:
         # Where it lies in memory is all the same here.

@@ -162,7 +162,9 @@ def _in_pieces(program: Program) -> tuple[str, ...]:
                 ((d, factor),) = form.terms
                 places.setdefault(d, {})[form.constant * factor] = None
     return tuple(
-        d for d, at in places.items() if len(at) >= min(_EXTENTS) and program.sizes[d] <= _MOST_PIECES
+        d
+        for d, at in places.items()
+        if len(at) >= min(_EXTENTS) and program.sizes[d] <= _MOST_PIECES
     )
 
 

@@ -80,9 +80,7 @@ def test_large_numbers_are_compared_as_integers():
 def test_tables_of_other_sizes_are_other_tables():
     """A kernel of many sizes would read the table of one."""
     given = [torch.randn(3, n) for n in (20, 20, 24)]
-    first, again, larger = (
-        trace_call(*trace_arguments(special_function, [x])) for x in given
-    )
+    first, again, larger = (trace_call(*trace_arguments(special_function, [x])) for x in given)
     assert first.reads_like(again)
     assert not first.reads_like(larger)
     assert first.reads_like(first)

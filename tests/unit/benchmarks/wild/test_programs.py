@@ -27,6 +27,10 @@ SAMPLE = {
     "expert_choice": "whole",
     "sampled_features": "in parts",
     "greedy": "whole",
+    "encoder_buckets": "whole",
+    "interleaved_int4_weights": "whole",
+    "state_space_chunks": "whole",
+    "reaction_diffusion": "whole",
     "slice_cache": "eager",
 }
 TAKEN = list(programs()) if NIGHTLY else list(SAMPLE)

@@ -291,9 +291,7 @@ def test_many_shifts_are_found_together(monkeypatch: pytest.MonkeyPatch):
     """
     count = []
     evaluate = shift_free.evaluate_program
-    monkeypatch.setattr(
-        shift_free, "evaluate_program", lambda *a: count.append(1) or evaluate(*a)
-    )
+    monkeypatch.setattr(shift_free, "evaluate_program", lambda *a: count.append(1) or evaluate(*a))
     rows = 12
 
     def fn(x, bias):
