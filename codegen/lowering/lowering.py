@@ -4,6 +4,7 @@ shifts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -20,6 +21,8 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import Calls, operator
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
 
+# Of a number that is multiplied by instead: far from the ends of float32.
+_LEAST_INVERSE = 2.0**-64
 # What the shift of exponentials is made by, where it is not one by name.
 _MAXIMA = ("max", "accum_max", "maximum")
 
@@ -85,6 +88,7 @@ def reduce_strength(block: BlockGraph) -> BlockGraph:
 
         x / sqrt(u)  ->  x * rsqrt(u)
         x / y        ->  x * (1 / y)     where y has fewer dimensions than x: one division a row
+        x / 0.9      ->  x * (1 / 0.9)   as PyTorch does on GPUs, but where quotients are rounded
 
     An operator whose row says what kernels compute it by becomes that.
     """
@@ -96,6 +100,11 @@ class _Inverses:
 
     def __init__(self, block: BlockGraph) -> None:
         self.block = block
+        # The operators that read each node.
+        self.users: dict[int, list[str]] = defaultdict(list)
+        for node in block.nodes:
+            for arg in node.args:
+                self.users[arg].append(node.op)
         # (divisor, section) -> its reciprocal or reciprocal root among the new nodes
         self.made: dict[tuple[int, int], int] = {}
 
@@ -109,12 +118,28 @@ class _Inverses:
                 lambda value: new.add("const", (), float(value)),
             )
             return cast(int, by_others(calls, *(new.place[a] for a in node.args)))
+        factor = self._inverse_number(number) if node.op == "div" else None
+        if factor is not None:
+            by = new.add("const", (), factor)
+            return new.add("mul", (new.place[node.args[0]], by), None, node.dims)
         if node.op != "div" or not self._pays(*node.args):
             return new.copy(number)
         key = (node.args[1], self.block.section_of[number])
         if key not in self.made:
             self.made[key] = self._inverse(new, node.args[1])
         return new.add("mul", (new.place[node.args[0]], self.made[key]), None, node.dims)
+
+    def _inverse_number(self, number: int) -> float | None:
+        """What many elements are multiplied with in place of a division by a number; None where the
+        inverse is no such number, or something tells a quotient from the one beside it.
+        """
+        node = self.block.nodes[number]
+        by = self.block.nodes[node.args[1]]
+        if by.op != "const" or not node.dims or not isinstance(by.attr, float):
+            return None
+        jumps = any(user == "cast" or operator(user).jumps for user in self.users[number])
+        is_usual = _LEAST_INVERSE <= abs(by.attr) <= 1.0 / _LEAST_INVERSE
+        return 1.0 / by.attr if is_usual and not jumps else None
 
     def _pays(self, dividend: int, divisor: int) -> bool:
         by = self.block.nodes[divisor]

@@ -67,8 +67,8 @@ class _Fusion:
         self.program = program
         self.own_matmuls = own_matmuls
         self.kinds = [operator(node.op).kind for node in program.nodes]
-        # Intermediates are stored in the widest type of floats among the inputs, as eager frameworks
-        # do: labels and positions of 64 bits make no results wider.
+        # Intermediates are stored in the type of the widest input, as eager frameworks do, but that
+        # integers make no results wider: labels and positions have 64 bits.
         types = [t.dtype for t in program.inputs if t.dtype.is_float]
         self.dtype = max(types, key=lambda t: t.bytes, default=F32)
         self.bytes = self.dtype.bytes

@@ -22,6 +22,7 @@ from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
 # Partial results are exchanged between blocks in float32.
@@ -301,7 +302,7 @@ class TiledKernel:
             elif kind == ELEMENTWISE or node.op.startswith("accum"):
                 added = node.op == "accum_sum" and self._is_fused(node.args[0])
                 added = added or position in self.body.promoted
-                vector += 0 if added else operator(node.op).flops * elements
+                vector += 0 if added else self._operations(node) * elements
             if is_operand and node.op != "load":
                 # Rounded, and moved to the layout of an operand.
                 vector += 2 * elements
@@ -379,6 +380,11 @@ class TiledKernel:
             and bool(self.dots)
             and (position in self.body.in_place or position in self.body.reduced_at_once)
         )
+
+    def _operations(self, node: Node) -> float:
+        """What an operator takes for each element; a number divides as its inverse multiplies."""
+        by_number = node.op == "div" and self.block.nodes[node.args[1]].op == "const"
+        return 1.0 if by_number else operator(node.op).flops
 
     def _is_fused(self, position: int) -> bool:
         """Whether tensor cores add a matmul to its accumulator, its only user."""

@@ -301,8 +301,8 @@ def joint(row: IndexExpr, place: IndexExpr, extent: int, sizes: Mapping[str, int
         if digit.op != "mod" or digit.value * step != extent:
             continue
         whole = joined(row, digit)
-        if whole is None and simplify(floordiv(*digit.args, digit.value), sizes) == row:
-            (whole,) = digit.args
+        if whole is None and simplify(floordiv(digit.args[0], digit.value), sizes) == row:
+            whole = digit.args[0]
         if whole is not None:
             return reduce(add, (*terms[:number], *terms[number + 1 :]), mul(whole, step))
     return add(mul(row, extent), place)

@@ -123,7 +123,7 @@ def in_runs(access: Access, shape: Sequence[int], dim: str, sizes: Mapping[str, 
     """The index of a tensor by runs of its axes, each with their extents: axes in which a position
     of the split dimension ``dim`` has its digits are a run at that position, if that is so of all.
     """
-    alone = [(e, (extent,)) for e, extent in zip(access.index, shape, strict=True)]
+    alone: list[Run] = [(e, (extent,)) for e, extent in zip(access.index, shape, strict=True)]
     runs = list(alone)
     for axis in range(len(runs) - 2, -1, -1):
         (row, before), (place, behind) = runs[axis : axis + 2]
