@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
+from typing import cast
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -20,7 +21,7 @@ from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.dtypes import F32
-from mirage_py.ugraph.ir.node import REDUCING
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
@@ -31,6 +32,8 @@ from mirage_py.verify.sizes.shrink import shrink
 from mirage_py.verify.sizes.small_sizes import small_extents
 
 _TRIALS = 4
+# (1 - keep) * -1e4 is a mask: without the 1 all that is kept is 1e4 larger, and loses its digits.
+_MOST_GAIN = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ def _candidates(program: Program) -> list[_Shift]:
     A value that is added to operands of several matmuls stays in each or leaves all of them: keys
     need no bias of a norm, but queries and values do, and with it all are products of one operand.
     """
-    below_exp = _below_exponentials(program)
+    gains = _gains_in_exponents(program)
+    below_exp = [0.0 < gain <= _MOST_GAIN for gain in gains]
     operands = _operands_of_matmuls(program)
     has_log = any(n.op == "log" for n in program.nodes)
     users: dict[int, list[int]] = {}
@@ -133,9 +137,27 @@ def _is_whole(shift: _Shift, multiplied: Sequence[int]) -> bool:
     return all(inside) or not any(inside)
 
 
-def _below_exponentials(program: Program) -> list[bool]:
-    """For each node whether an exp depends on it."""
-    return _below(program, "exp", lambda _: True)
+def _gains_in_exponents(program: Program) -> list[float]:
+    """For each node how many times it stands in an exponent at most, as far as numbers say; 0 where
+    no exp depends on it.
+    """
+    nodes = program.nodes
+    gains = [0.0] * len(nodes)
+    for position in range(len(nodes) - 1, -1, -1):
+        node = nodes[position]
+        gain = max(gains[position], 1.0) if node.op == "exp" else gains[position]
+        for a in dict.fromkeys(node.args) if gain else ():
+            gains[a] = max(gains[a], gain * _factor(nodes, node, a))
+    return gains
+
+
+def _factor(nodes: Sequence[Node], node: Node, operand: int) -> float:
+    """What a product or quotient with a large number makes of one operand."""
+    others = [nodes[a] for a in node.args if a != operand]
+    if node.op not in ("mul", "div") or not others or others[0].op != "const":
+        return 1.0
+    number = abs(float(cast(float, others[0].attr)))
+    return max(1.0, number if node.op == "mul" else 1.0 / (number or 1.0))
 
 
 def _operands_of_matmuls(program: Program) -> list[bool]:

@@ -7,6 +7,8 @@ import torch
 
 from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch import trace
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
@@ -323,3 +325,20 @@ def test_pieces_of_a_stack_all_count():
     free, removed = remove_free_shifts(lower_masks(program), seed=0)
     assert not removed
     assert free == lower_masks(program)
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("kept", [6, 4])
+def test_an_additive_mask_is_no_shift(low: float, kept: int):
+    """(1 - keep) * low, as transformers extends masks: without the 1 what is kept is -low larger,
+    and has no digits left. No plan of such attention passed its check.
+    """
+
+    def fn(scores, keep):
+        return torch.softmax(scores + (1.0 - keep[:, None, :]) * low, -1)
+
+    scores, keep = torch.randn(2, 5, 6), torch.ones(2, 6)
+    keep[:, kept:] = 0
+    program = normalise(trace(fn, scores, keep))
+    found = torch_function(program)(scores, keep)
+    torch.testing.assert_close(found, fn(scores, keep))
