@@ -451,7 +451,7 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     """
     free = remove_free_shifts(lower_masks(without_nan_guards(program)), seed=seed)[0]
     once = with_values_once(with_shared_reads(with_pieces(free)))
-    merged = with_merged_columns(with_merged_rows(with_merged_axes(once)))
+    merged = with_values_once(with_merged_columns(with_merged_rows(with_merged_axes(once))))
     return with_columns_last(with_merged_patches(with_merged_reductions(merged)))
 
 

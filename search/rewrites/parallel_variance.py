@@ -85,7 +85,7 @@ class LongRows:
 
 def long_variances(program: Program, target: Target) -> LongRows | None:
     """The long rows of which the program has the variances; None where it has none, or reduces
-    them in another way, too.
+    them in another way beside.
     """
     nodes, sizes = program.nodes, program.sizes
     squares = variances_of(nodes)
@@ -94,8 +94,10 @@ def long_variances(program: Program, target: Target) -> LongRows | None:
     if len(kinds) != 1:
         return None
     (reduced,) = kinds
-    others = (n for number, n in enumerate(nodes) if n.op in REDUCING and number not in known)
-    if any(not reduced.isdisjoint(n.reduced) for n in others):
+    # What is reduced in another way, as by a mean of normalised rows, comes after them.
+    others = [n for n, at in enumerate(nodes) if at.op in REDUCING and n not in known]
+    first = [n for n in others if known.isdisjoint(cone(nodes, [n]))]
+    if any(not reduced.isdisjoint(nodes[n].reduced) for n in first):
         return None
     length, at_once = prod(sizes[d] for d in reduced), _AT_ONCE * target.sms
     rows = LongRows(reduced, tuple(dict.fromkeys(v.elements for v in squares.values())))

@@ -199,3 +199,21 @@ def test_a_norm_of_a_result_that_is_added_is_computed_under_one_name():
     memory = _run(program, whole.parts, inputs)
     want = _beside(*(x.double() for x in inputs)).numpy()
     np.testing.assert_allclose(memory["out"], want, atol=1e-9)
+
+
+def test_statistics_of_channels_are_taken_once_though_some_see_them_in_groups() -> None:
+    """Running statistics have channels, a group norm behind them groups: each had sums of its own,
+    and no plan was found (KernelBench L2-11).
+    """
+
+    def block(x, w, mean, var):
+        y = F.conv_transpose2d(x, w, padding=1)
+        y = torch.tanh(F.batch_norm(y, mean, var, training=True))
+        return F.group_norm(F.max_pool2d(y, 2), 2)
+
+    shapes = ((2, 8, 5, 5), (8, 8, 4, 4), (8,), (8,))
+    with torch.no_grad():
+        found = partition_of(trace(block, *map(torch.empty, shapes)))
+    assert found is not None
+    sums = [sum(n.op == "sum" for n in normalise(part).nodes) for part in found.parts]
+    assert sums == [0, 2, 0, 2]

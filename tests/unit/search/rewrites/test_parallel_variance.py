@@ -126,6 +126,18 @@ V[b, c] = sum[s](square(X[{axes_of}] - A[b, c])) / 15876"""
     assert not cuts_into_parts(first, H200)
 
 
+@pytest.mark.parametrize(("behind", "cuts"), [("Z[c, b, s]", 2), ("X[c, b, s]", 0)])
+def test_what_is_normalised_may_be_reduced_in_another_way(behind: str, cuts: int) -> None:
+    """A batch norm less its mean over each image had no plan (KernelBench L2-15)."""
+    text = f"""C = 32, B = 16, S = 65536
+X[C, B, S] : bf16
+let A[c] = sum[b, s](X[c, b, s]) / 1048576
+let V[c] = sum[b, s](square(X[c, b, s] - A[c])) / 1048576
+let Z[c, b, s] = (X[c, b, s] - A[c]) / sqrt(V[c] + 0.00001)
+Y[c, b, s] = Z[c, b, s] - max[s]({behind})"""
+    assert len(cuts_into_parts(parse(text), H200)) == cuts
+
+
 def test_a_matmul_of_what_is_normalised_is_a_kernel_after_the_statistics() -> None:
     """A 1x1 convolution of a batch norm: of two kernels with its rows none is fast, or fits."""
     text = """B = 32, C = 64, P = 4096, N = 48
