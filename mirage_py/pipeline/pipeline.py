@@ -22,7 +22,11 @@ from mirage_py.collector import rarely_collecting
 from mirage_py.display import shown_progress
 from mirage_py.errors import MirageError, UnsupportedError
 from mirage_py.pipeline.joined.joined_composites import joined_composites
-from mirage_py.pipeline.partition.limits import has_library_values, is_searched_whole
+from mirage_py.pipeline.partition.limits import (
+    has_library_values,
+    is_searched_whole,
+    multiplies_twice,
+)
 from mirage_py.pipeline.partition.memory_formats import channels_last
 from mirage_py.pipeline.partition.optimize_parts import (
     PartJob,
@@ -416,18 +420,20 @@ def _not_judged(tested: Sequence[UGraph], judged: Sequence[UGraph]) -> Iterator[
 def partition_of(
     program: Program, *, seed: int = 0, measure: bool = False, apart: bool = True
 ) -> Partition | None:
-    """How a program is cut that is too large to be searched whole, or that returns large inputs,
-    unless these need not stand ``apart``; None where it is searched whole, also because it cannot
-    be cut. With ``measure`` there is a GPU for the numerical check.
+    """How a program is cut that is too large to be searched whole, or that returns large inputs or
+    matmuls it also reads under other names, unless these need not stand ``apart``; None where it is
+    searched whole, also because it cannot be cut. With ``measure`` there is a GPU for the numerical
+    check.
     """
     by_library = has_library_values(program)
-    if is_searched_whole(program) and not by_library:
+    is_twice = apart and multiplies_twice(program)
+    if is_searched_whole(program) and not by_library and not is_twice:
         return (
             copies_apart(normalise(program, seed=seed)) if apart and large_copies(program) else None
         )
     normal = normalise(program, seed=seed)
     found = None
-    if by_library or not is_searched_whole(normal):
+    if by_library or not is_searched_whole(normal) or (apart and multiplies_twice(normal)):
         in_halves = measure and _is_held_to_eager(program)
         found = channels_last(partition(normal, in_halves=in_halves))
     return found if found is not None and (len(found.parts) > 1 or by_library) else None

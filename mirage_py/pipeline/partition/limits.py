@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirage_py.pipeline.partition.values import is_work, values_of
+from mirage_py.pipeline.partition.values import Value, is_work, values_of
 from mirage_py.search.rewrites.product_chains import chained_products
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.search.space.short_rows import has_short_rows
@@ -91,8 +91,20 @@ def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
 def computes_twice(program: Program) -> bool:
     """Whether it computes a value under two names, as rows for queries by t and for keys by s."""
     values = values_of(program)
-    computed = [v.number for v, x in zip(values, program.nodes, strict=True) if is_work(x, values)]
-    return len(dict.fromkeys(computed)) < len(computed)
+    return _are_twice(v for v, x in zip(values, program.nodes, strict=True) if is_work(x, values))
+
+
+def multiplies_twice(program: Program) -> bool:
+    """Whether it computes a matmul under two names: keys that are returned by s, and that queries
+    by t are multiplied by. Its kernels have no place for both; as two parts they are computed once.
+    """
+    nodes = zip(values_of(program), program.nodes, strict=True)
+    return _are_twice(v for v, x in nodes if x.op == "matmul")
+
+
+def _are_twice(values: Iterable[Value]) -> bool:
+    numbers = [v.number for v in values]
+    return len(dict.fromkeys(numbers)) < len(numbers)
 
 
 def fits_part(part: Program, limits: PartitionLimits) -> bool:

@@ -15,6 +15,8 @@ from mirage_py.ugraph.rewrite.dims import fresh_dim, meet, with_dims
 
 # Power-of-two tiles cover such rows, and whole lines of the cache; of 56 elements they leave tails.
 WHOLE_TILES = 64
+# Columns of the widest tiles of matmuls.
+_COLUMNS = 256
 # Elements of a tensor: below the first it is the launch that takes time. From the second on rows
 # that tiles cover are one, too: 2 KB of a block lie side by side (``search/model/access_cost.py``).
 _LARGE, _HUGE = 1 << 18, 1 << 26
@@ -89,15 +91,18 @@ def _in_memory(program: Program, node: Node) -> set[str]:
 
 
 def with_merged_columns(program: Program) -> Program:
-    """Columns of matmuls that are counted as heads and places in them, ``w[h * 96 + d, k]``, are
-    one dimension where tiles would leave tails of a head, and nothing tells the two apart. What is
-    read has them as one axis, which TMA takes; what is written may have them side by side.
+    """Columns of matmuls that are counted as heads and places in them, ``w[h * 64 + d, k]``, are
+    one dimension where tiles would leave tails of a head, or may have more columns than one, and
+    nothing tells the two apart. What is read has them as one axis, which TMA takes; what is written
+    may have them as two.
     """
-    for outer, inner in _counted_on(program):
-        if program.sizes[inner] % WHOLE_TILES:
-            alike = _with_alike(_with_alike(program, inner), outer)
-            if _are_columns(alike, (outer, inner)):
-                return with_merged_columns(_merged(alike, (outer, inner)))
+    for pair in _counted_on(program):
+        size = program.sizes[pair[1]]
+        if size % WHOLE_TILES or size < _COLUMNS:
+            alike = _with_alike(_with_alike(program, pair[1]), pair[0])
+            found = next((p for p in (alike, program) if _are_columns(p, pair)), None)
+            if found is not None:
+                return with_merged_columns(_merged(found, pair))
     return program
 
 
@@ -158,13 +163,35 @@ def _are_columns(program: Program, pair: tuple[str, str]) -> bool:
     loads = [n.access.index for n in program.nodes if n.op == "load"]
     return (
         not {*pair} & (reduced | counted)
+        and not _is_read_otherwise(program, pair)
         and _go_as_one(program, pair, in_matmuls=True)
         and all(_is_one_axis(program, index, pair) for index in loads)
         and all(
-            _is_one_axis(program, o.index, pair) or _is_run(program, o.tensor, o.index, pair)
+            _is_one_axis(program, o.index, pair) or _are_axes(o.index, pair)
             for o in program.outputs
         )
     )
+
+
+def _is_read_otherwise(program: Program, pair: tuple[str, str]) -> bool:
+    """Whether the same columns are read by other names, too, as where keys are returned beside
+    attention: what is made of them is one value, of which each part of the program is to know.
+    """
+    alike = {d: ix.dim(f"#{size}") for d, size in program.sizes.items()}
+    read: dict[tuple[str, tuple[IndexExpr, ...]], bool] = {}
+    for node in program.nodes:
+        if node.op == "load":
+            access = node.access
+            form = access.tensor, tuple(e.substitute(alike) for e in access.index)
+            has_pair = {*pair} <= {*node.dims}
+            if read.setdefault(form, has_pair) != has_pair:
+                return True
+    return False
+
+
+def _are_axes(index: Sequence[IndexExpr], pair: tuple[str, str]) -> bool:
+    """Whether axes that have one of both dimensions have nothing else."""
+    return all({*e.dims()} <= {*pair} or {*pair}.isdisjoint(e.dims()) for e in index)
 
 
 def _is_one_axis(program: Program, index: Sequence[IndexExpr], run: Sequence[str]) -> bool:
@@ -176,10 +203,15 @@ def _is_one_axis(program: Program, index: Sequence[IndexExpr], run: Sequence[str
 
 
 def _counts_on(program: Program, expr: IndexExpr, run: Sequence[str]) -> bool:
+    """Whether it is ``outer * extent + inner``, perhaps with a constant, and with what is counted
+    beyond all of these.
+    """
     if expr.op == "add" and expr.args[1].op == "const":
         expr = expr.args[0]
     sizes = [program.sizes[d] for d in run]
-    return _terms(expr) == {d: prod(sizes[n + 1 :]) for n, d in enumerate(run)}
+    terms = dict(_terms(expr) or {})
+    is_run = all(terms.pop(d, 0) == prod(sizes[n + 1 :]) for n, d in enumerate(run))
+    return is_run and all(step % prod(sizes) == 0 for step in terms.values())
 
 
 def with_merged_reductions(program: Program) -> Program:

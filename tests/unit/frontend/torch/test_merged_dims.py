@@ -158,28 +158,45 @@ def _heads(x, w, b, n=3, d=6):
     return tuple(p.reshape(*x.shape[:2], n, d) for p in parts)
 
 
-def test_columns_that_are_heads_are_one_where_tiles_would_leave_tails():
+def _turned(x, w, b, n=3, d=6):
+    """The same with the heads before the rows, in one tensor."""
+    parts = torch.nn.functional.linear(x, w, b).reshape(*x.shape[:2], 3, n, d)
+    return (parts.permute(2, 0, 3, 1, 4).contiguous(),)
+
+
+@pytest.mark.parametrize(
+    ("function", "extents"), [(_heads, [2, 5, 8, 18]), (_turned, [2, 5, 8, 54])]
+)
+def test_columns_that_are_heads_are_one(function, extents):
     data = torch.randn(2, 5, 8), torch.randn(54, 8), torch.randn(54)
-    program = trace(_heads, *data)
+    program = trace(function, *data)
     merged = with_merged_columns(program)
     validate_program(merged)
-    assert sorted(merged.sizes.values()) == [2, 5, 8, 18]  # rows of x are two axes, and stay so
+    assert sorted(merged.sizes.values()) == extents  # rows of x are two axes, and stay so
     assert [o.tensor for o in merged.outputs] == [o.tensor for o in program.outputs]
     loads = [n.access for n in merged.nodes if n.op == "load"]
     assert all(e.op in ("dim", "add") for a in loads for e in a.index)
     given = {t.name: d.double().numpy() for t, d in zip(program.inputs, data, strict=True)}
     found = evaluate_program(merged, given, FloatMeaning())
-    for got, want in zip(found.values(), _heads(*(d.double() for d in data)), strict=True):
+    for got, want in zip(found.values(), function(*(d.double() for d in data)), strict=True):
         np.testing.assert_allclose(got, want.numpy(), atol=1e-12)
+
+
+def test_columns_of_heads_that_tiles_cover_are_one_as_a_tile_has_more_of_them():
+    def function(x, w):
+        return F.linear(x, w).reshape(2, 5, 3, 64).transpose(1, 2).contiguous()
+
+    program = trace(function, torch.empty(2, 5, 8), torch.empty(192, 8))
+    assert sorted(with_merged_columns(program).sizes.values()) == [2, 5, 8, 192]
 
 
 @pytest.mark.parametrize(
     ("heads", "size"),
     [
-        (lambda x: x.transpose(1, 2).contiguous(), 6),  # another dimension is between them
         (lambda x: x.softmax(-1), 6),  # one is reduced
         (lambda x: x * torch.arange(6.0), 6),  # one is told apart by its number
-        (lambda x: x * 2.0, 64),  # tiles leave nothing
+        (lambda x: x * 2.0, 256),  # tiles leave nothing, and have no more
+        (lambda x: x - x[:, :, :, :1], 6),  # a value has one alone
     ],
 )
 def test_columns_that_something_tells_apart_stay_two(heads, size):
@@ -243,3 +260,12 @@ def test_rows_of_matmuls_are_one_where_they_are_computed(normal, sizes):
     found = evaluate_program(merged, given, FloatMeaning())
     want = _normalised(*(d.double() for d in data), normal).numpy()
     np.testing.assert_allclose(next(iter(found.values())), want, atol=1e-12)
+
+
+def test_columns_that_attention_reads_by_other_names_stay_two():
+    def keys_and_scores(x, w):
+        keys = F.linear(x, w).reshape(2, 5, 3, 64).transpose(1, 2)
+        return keys, (keys @ keys.transpose(2, 3)).softmax(-1)
+
+    program = trace(keys_and_scores, torch.empty(2, 5, 8), torch.empty(192, 8))
+    assert with_merged_columns(program) == program

@@ -357,3 +357,22 @@ let V[c] = sum[b](square(E[b, c] - A[c])) / 32768
 Y[b, c] = (E[b, c] - A[c]) / sqrt(V[c] + 0.00001)"""
     found = partition(spec(text), PartitionLimits(operators=9))
     assert [[n.op for n in p.nodes].count("sum") for p in found.parts] in ([0, 2], [2, 0])
+
+
+def test_keys_that_are_returned_beside_attention_are_computed_once_for_both():
+    def attention(x, w, q):
+        keys = torch.nn.functional.linear(x, w).view(2, 8, 2, 4).transpose(1, 2)
+        return (q @ keys.transpose(2, 3)).softmax(-1) @ keys, keys.contiguous()
+
+    inputs = torch.randn(2, 8, 6), torch.randn(8, 6), torch.randn(2, 2, 5, 4)
+    program = trace(attention, *inputs)
+    found = partition_of(program)
+    assert found is not None
+    products = [[n.op for n in part.nodes].count("matmul") for part in found.parts]
+    assert products == [1, 2]
+    given = {t.name: d.double().numpy() for t, d in zip(program.inputs, inputs, strict=True)}
+    got = in_sequence(found, given)
+    for output, want in zip(program.outputs, attention(*(d.double() for d in inputs)), strict=True):
+        np.testing.assert_allclose(got[output.tensor.name], want.numpy(), rtol=1e-9, atol=1e-12)
+    # Where rows are to stay apart nothing is cut.
+    assert partition_of(program, apart=False) is None
