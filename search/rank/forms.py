@@ -62,18 +62,19 @@ class Form:
 
 def sort_of(ugraph: UGraph) -> Sort:
     """The kind, how many kernels, and whether several kernels leave all operands of matmuls in
-    memory: then no block computes what others do, of which a lower bound knows nothing.
+    memory and have no matmul for which their grid has a dimension too many: then no block computes
+    what others do, of which a lower bound knows nothing.
     """
     kind = kind_of(ugraph)
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
-    computed = any(
-        block.nodes[a].op != "load"
+    repeats = any(
+        any(block.nodes[a].op != "load" for a in node.args)
+        or any(axis.dim not in (*node.dims, *node.reduced) for axis in block.grid)
         for block in blocks
         for node in block.nodes
         if node.op == "matmul"
-        for a in node.args
     )
-    return kind, len(ugraph.kernels), kind == CHAIN and not computed
+    return kind, len(ugraph.kernels), kind == CHAIN and not repeats
 
 
 def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:

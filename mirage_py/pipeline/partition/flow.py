@@ -24,6 +24,9 @@ from mirage_py.ugraph.rewrite.convolutions import (
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 from mirage_py.ugraph.rewrite.merged_dims import WHOLE_TILES, counted_pairs, whole_axes
 
+# Columns of a head that a block has at once.
+_COLUMNS = 256
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -213,12 +216,16 @@ class Flow:
         return tuple(dict.fromkeys((self._late(written), self._late(by_depth))))
 
     def _late(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The order, with values of inputs alone right before the first that needs them."""
+        """The order, with values of inputs alone right before the first that needs them, and what
+        is in no memory, so that no other value stands between.
+        """
         nodes = self.program.nodes
-        light: dict[int, None] = {}
+        light: dict[int, None] = dict.fromkeys(self.attended)
         for number, needed in self.needs.items():
             op = operator(nodes[self.first[number]].op)
-            if op.kind == ELEMENTWISE and all(n in light for n in needed):
+            if op.kind == ELEMENTWISE and all(
+                n in light and n not in self.attended for n in needed
+            ):
                 light[number] = None
         found: dict[int, None] = {}
 
@@ -280,6 +287,40 @@ class Flow:
         _, degrees = shiftable_exps(nodes, [o.node for o in self.program.outputs])
         found = (self.values[n].number for n, degree in enumerate(degrees) if degree)
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def attended(self) -> Mapping[int, None]:
+        """Scores and all up to the probabilities that a matmul weighs rows by, as in attention: a
+        block has them at hand. In memory they may be smaller than queries or results, of few keys,
+        but kernels would wait for one another, and their rows are as odd as the keys are many.
+
+        Only where the columns of a head fit a block. Others would need the scores once more.
+        """
+        nodes, sizes = self.program.nodes, self.program.sizes
+        found: dict[int, None] = {}
+        for node in nodes if not self.products_apart else ():
+            for weights, rows in (node.args, node.args[::-1]) if node.op == "matmul" else ():
+                mine, columns = {*nodes[weights].dims}, {*nodes[rows].dims}
+                is_attention = mine - columns and prod(sizes[d] for d in columns - mine) <= _COLUMNS
+                if is_attention and node.reduced:
+                    inside = self._scores(weights, node.reduced)
+                    if any(nodes[n].op == "exp" for n in inside):
+                        found |= dict.fromkeys(self.values[n].number for n in inside)
+        return found
+
+    def _scores(self, weights: int, keys: Sequence[str]) -> tuple[int, ...]:
+        """The nodes behind a value, up to the matmuls that it is made of, which are of ``keys``."""
+        nodes = self.program.nodes
+        found: dict[int, None] = {}
+        todo = [weights]
+        while todo:
+            n = todo.pop()
+            if self._computed[n] and n not in found:
+                found[n] = None
+                todo += nodes[n].args if nodes[n].op != "matmul" else ()
+        products = [n for n in found if nodes[n].op == "matmul"]
+        is_one = products and all({*keys} <= {*nodes[n].dims} for n in products)
+        return tuple(found) if is_one else ()
 
     def dtype(self, number: int) -> DType:
         """The type of a value in memory.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, prod
@@ -35,6 +35,8 @@ _FLOPS_A_BYTE = 256
 _SLOWER = 2
 # Of a result that is an input as it is: below it is the launch that takes time.
 _LARGE_COPY_BYTES = 1 << 20
+# What it costs to cut attention: parts that are too large are cut there, if nowhere else.
+_ATTENTION_BYTES = 1 << 50
 # What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
 LAUNCH_BYTES = 4 << 20
 
@@ -198,6 +200,7 @@ class _Cuts:
         bounds = [0, *self._ends()]
         cost: dict[int, float] = {0: 0.0}
         start_of: dict[int, int] = {}
+        attention = dict.fromkeys(self._crossed(self._flow.attended))
         too_large = -1
         for number, end in enumerate(bounds[1:]):
             shortest = bounds[number]
@@ -221,7 +224,7 @@ class _Cuts:
                         too_large = max(too_large, start)
                     continue
                 best = min(best, (cost[start] + _cost(part), negative))
-            cost[end], start_of[end] = best[0], -best[1]
+            cost[end], start_of[end] = best[0] + _ATTENTION_BYTES * (end in attention), -best[1]
         path = [len(self._order)]
         while path[-1]:
             path.append(start_of[path[-1]])
@@ -259,11 +262,16 @@ class _Cuts:
 
     def _ends(self) -> Iterator[int]:
         """The places after which everything that is still needed may be in memory."""
+        crossed = dict.fromkeys(self._crossed(self._flow.scaled))
+        yield from (n + 1 for n in range(len(self._order)) if n + 1 not in crossed)
+
+    def _crossed(self, numbers: Collection[int]) -> Iterator[int]:
+        """The places after which one of these values is still needed."""
         until = 0
         for place, number in enumerate(self._order):
-            if number in self._flow.scaled:
+            if number in numbers:
                 until = max(until, self._last[number])
-            if until <= place:
+            if until > place:
                 yield place + 1
 
     def _program(self, start: int, end: int, held: Mapping[int, Held], name: str) -> Program:

@@ -376,3 +376,30 @@ def test_keys_that_are_returned_beside_attention_are_computed_once_for_both():
         np.testing.assert_allclose(got[output.tensor.name], want.numpy(), rtol=1e-9, atol=1e-12)
     # Where rows are to stay apart nothing is cut.
     assert partition_of(program, apart=False) is None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_attention_to_few_keys_is_not_cut_though_its_scores_are_smaller(late: bool):
+    """77 keys, heads of 160 columns, as in Stable Diffusion."""
+
+    def attention(x, keys, wq, wk, wv, wo):
+        def heads(y):
+            return y.view(*y.shape[:2], 2, -1).transpose(1, 2)
+
+        linear = torch.nn.functional.linear
+        v = None if late else heads(linear(keys, wv))
+        scores = heads(linear(x, wq)) @ heads(linear(keys, wk)).transpose(2, 3)
+        weights = scores.softmax(-1)
+        v = heads(linear(keys, wv)) if late else v
+        return linear((weights @ v).transpose(1, 2).flatten(2), wo)
+
+    def of(*sizes):
+        return torch.empty(*sizes, dtype=torch.bfloat16)
+
+    weights = of(320, 320), of(320, 96), of(320, 96), of(320, 320)
+    program = normalise(trace(attention, of(2, 1024, 320), of(2, 77, 96), *weights))
+    found = partition(program)
+    assert [[n.op for n in part.nodes].count("matmul") for part in found.parts] == [3, 3]
+    assert [t.shape for t in found.cuts] == [(2, 1024, 2, 160), (2, 77, 2, 160), (2, 77, 2, 160)]
+    # Where nothing else is small enough, it is.
+    assert len(partition(program, PartitionLimits(operators=2)).parts) == 4

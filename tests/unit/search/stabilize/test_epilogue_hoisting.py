@@ -171,3 +171,60 @@ def test_operands_are_stored_in_the_type_that_matmuls_round_them_to() -> None:
     # A matmul with float32 beside it takes all digits.
     exact = with_hoisted_epilogues(parse_ugraph(_LAYERS.format(other="f32"), "text"))
     assert [t.dtype.name for t in exact.intermediates] == ["f32"]
+
+
+_TWO_GRIDS = """ugraph projections
+dim t = 6
+dim s = 10
+dim n = 8
+dim d = 7
+input X[6, 7] : f16
+input Z[10, 7] : f16
+input W[8, 7] : f16
+input V[8, 7] : f16
+output Q[6, 8] : f16
+output K[10, 8] : f16
+output R[10, 8] : f16
+program {{
+  %0 = load X[t, d]
+  %1 = load W[n, d]
+  %2 = matmul[d] %0, %1 : [t, n]
+  %3 = load Z[s, d]
+  %4 = matmul[d] %3, %1 : [s, n]
+  %5 = load V[n, d]
+  %6 = matmul[d] %3, %5 : [s, n]
+  return Q[t, n] = %2
+  return K[s, n] = %4
+  return R[s, n] = %6
+}}
+kernel first {{
+  grid {grid}
+  %0 = load X[t, d]
+  %1 = load W[n, d]
+  %2 = matmul[d] %0, %1 : [t, n]
+{beside}  store Q[t, n] = %2
+{stored}}}
+kernel last {{
+  grid s by ?, n by ?
+  %0 = load Z[s, d]
+  %1 = load W[n, d]
+  %2 = matmul[d] %0, %1 : [s, n]
+{alone}  store K[s, n] = %2
+{kept}}}
+"""
+_BESIDE = "  %3 = load Z[s, d]\n  %4 = load V[n, d]\n  %5 = matmul[d] %3, %4 : [s, n]\n"
+_ALONE = "  %3 = load V[n, d]\n  %4 = matmul[d] %0, %3 : [s, n]\n"
+
+
+def test_matmuls_that_have_all_of_their_grid_are_such_a_sort() -> None:
+    """Queries and keys of other rows, in one kernel, are computed once for each block of the other:
+    by lower bounds 33 such families came before the first without.
+    """
+    own = {"grid": "t by ?, n by ?", "beside": "", "stored": ""}
+    own |= {"alone": _ALONE, "kept": "  store R[s, n] = %4\n"}
+    shared = {"grid": "t by ?, s by ?, n by ?", "beside": _BESIDE, "alone": "", "kept": ""}
+    shared["stored"] = "  store R[s, n] = %5\n"
+    for choices, is_apart in ((shared, False), (own, True)):
+        ugraph = parse_ugraph(_TWO_GRIDS.format(**choices), "text")
+        assert field_test(ugraph.program, ugraph, seed=0).equal
+        assert sort_of(ugraph)[1:] == (2, is_apart)
