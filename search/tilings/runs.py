@@ -34,11 +34,11 @@ def run_bytes(kernel: TiledKernel, access: int) -> int:
         dims = expr.dims()
         if stride != run or not dims or expr.tensors():
             break
-        # Of a split dimension the outer part takes long steps.
-        for step, dim in sorted((_step(expr, d), d) for d in dims):
-            if step * stride != run:
+        # Of a split dimension the outer part takes long steps, and windows overlap.
+        for step, dim in sorted((_step(expr, d, sizes[d]) * stride, d) for d in dims):
+            if step > run:
                 break
-            run *= tiles.get(dim, 1)
+            run += step * (tiles.get(dim, 1) - 1)
             if tiles.get(dim) != sizes[dim]:
                 break
         if any(tiles.get(d) != sizes[d] for d in dims):
@@ -46,10 +46,12 @@ def run_bytes(kernel: TiledKernel, access: int) -> int:
     return run * kernel.body.element_bytes[access]
 
 
-def _step(expr: IndexExpr, dim: str) -> int:
-    """How far the index goes from the first position along a dimension to the second."""
-    origin = dict.fromkeys(expr.dims(), 0)
-    return int(expr.evaluate({**origin, dim: 1}) - expr.evaluate(origin))
+def _step(expr: IndexExpr, dim: str, extent: int) -> int:
+    """How far the index goes, forwards or backwards, from one position along a dimension to the
+    next: in its middle, as it may wrap at the ends.
+    """
+    middle = {**dict.fromkeys(expr.dims(), 0), dim: extent // 2}
+    return abs(int(expr.evaluate({**middle, dim: extent // 2 + 1}) - expr.evaluate(middle)))
 
 
 def with_waste(kernel: TiledKernel, target: Target) -> Mapping[str, int]:

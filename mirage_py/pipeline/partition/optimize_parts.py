@@ -43,7 +43,7 @@ from mirage_py.verify.samples.sampled_test import sampled_test
 _OF_JOINED, _OF_SAMPLES, _OF_RACE = 0.3, 0.1, 1.0
 # Shares of the whole budget that these get even if the parts took longer, whose plans would have
 # been for nothing.
-_LEAST_JOINED, _LEAST_SAMPLES, _LEAST_RACE = 0.05, 0.02, 0.1
+_LEAST_JOINED, _LEAST_SAMPLES, _LEAST_RACE = 0.04, 0.01, 0.05
 # Composites with them that are predicted so many times slower than others are not raced.
 _NEAR = 1.4
 

@@ -131,6 +131,11 @@ class ProgramBuilder:
             self._stored[x] = None
         return x
 
+    @property
+    def has_stored(self) -> bool:
+        """Whether some value is a tensor in memory between kernels."""
+        return bool(self._stored)
+
     def is_stored(self, x: int) -> bool:
         """Whether other indices read the value in memory, and copy nothing."""
         return x in self._stored

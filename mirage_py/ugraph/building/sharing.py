@@ -20,8 +20,9 @@ from mirage_py.ugraph.operators import CONTRACT, ELEMENTWISE, LEAF, operator
 
 # As many operators as a program has that is searched whole: a larger one is cut anyway.
 _COPIED = 24
-# Operations that take longer than to write a result and to read it again (10 us on an H200).
-_WASTED = 2.0**33
+# Operations that take longer than a launch and what it waits for (10 us on an H200), and than to
+# write an element of two bytes and to read it again.
+_WASTED, _OF_AN_ELEMENT = 2.0**33, 600.0
 
 
 def substituted(builder: ProgramBuilder, node: int, mapping: Mapping[str, IndexExpr]) -> int:
@@ -68,16 +69,20 @@ def _store_of(builder: ProgramBuilder, node: int, moved: Collection[str]) -> int
 
 
 def store_pieces(builder: ProgramBuilder, pieces: Sequence[int], times: Sequence[float]) -> None:
-    """Store pieces of a concatenation that are computed from large matmuls: in one kernel each of
-    these would have the columns of all pieces, so many ``times`` its own. What several pieces have
-    of the same tensors, as the halves of rotated heads, is columns of one matmul.
+    """Store pieces of a concatenation that are computed from large matmuls, where the program has
+    stored values, so that it is cut anyway: in one kernel each of these would have the columns of
+    all pieces, so many ``times`` its own. What several pieces have of the same tensors, as the
+    halves of rotated heads, is columns of one matmul.
     """
+    if not builder.has_stored:
+        return
     matmuls = [_matmuls_of(builder, piece) for piece in pieces]
     for number, (piece, factor) in enumerate(zip(pieces, times, strict=True)):
         nodes = [builder.nodes[m] for m in matmuls[number]]
         dims = [{*node.dims, *node.reduced} for node in nodes]
         operations = sum(2.0 * prod(builder.sizes[d] for d in of_one) for of_one in dims)
-        if (factor - 1.0) * operations < _WASTED:
+        elements = prod(builder.sizes[d] for d in builder.nodes[piece].dims)
+        if (factor - 1.0) * operations < max(_WASTED, _OF_AN_ELEMENT * elements):
             continue
         others = [m for n, found in enumerate(matmuls) if n != number for m in found]
         read = {_tensors_of(builder, m) for m in others}

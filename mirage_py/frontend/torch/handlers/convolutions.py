@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from string import ascii_letters
 
 from mirage_py.frontend.torch.handlers.contractions import contract
@@ -120,8 +121,10 @@ def _convolved(
     else:
         taps = views.reshape(t.builder, weight, (groups, channels, outer[1], *kernel))
         term = f"GCO{inside}"
-    # Weights that are computed, as standardised or scaled ones, are an operand as a whole.
-    t.builder.stored(taps.node)
+    # Weights that are computed, as standardised or scaled ones, are an operand as a whole; without
+    # windows it is a matmul as any other.
+    if prod(kernel) > 1:
+        t.builder.stored(taps.node)
     first = len(t.builder.nodes)
     result = contract(t, [f"NGC{places}{inside}", term], f"NGO{places}", [grouped, taps])
     t.convolved += [*range(first, len(t.builder.nodes))]

@@ -357,8 +357,8 @@ def test_what_comes_after_parts_has_some_time_however_late_they_are(
     job = replace(TIMED, request=replace(TIMED.request, budget=50.0), more=more)
     optimize_parts(program, whole, rank_all, job)
     late = late_s > 0
-    assert given["joined"] == pytest.approx(2.5 if late else 12.0)
-    assert given["small"] == pytest.approx(5.0 if late else 40.0)
+    assert given["joined"] == pytest.approx(2.0 if late else 12.0)
+    assert given["small"] == pytest.approx(2.5 if late else 40.0)
 
 
 def test_larger_parts_have_more_of_the_budget(monkeypatch: pytest.MonkeyPatch, whole: Partition):

@@ -22,6 +22,7 @@ from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.partition.parts import held_values
 from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.ugraph.building import sharing
+from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
@@ -336,6 +337,8 @@ def test_what_is_read_at_other_indices_is_no_statistic():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "_WASTED", 0.0)
+        patch.setattr(sharing, "_OF_AN_ELEMENT", 0.0)
+        patch.setattr(ProgramBuilder, "has_stored", True)
         program = normalise(trace(branches, x, first, second))
     found = partition(program, PartitionLimits(operators=4), in_halves=True)
     assert {t.shape: t.dtype for t in found.cuts} == {(64, 48): F16, (64, 16): F16}

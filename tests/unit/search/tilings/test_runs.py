@@ -112,3 +112,37 @@ def test_parts_of_a_dimension_lie_apart_unless_the_tile_has_them_whole(q, p, run
     graph = cuda_plan(SPLIT, SPLIT_KERNEL.format(q=q, p=p), 0).ugraph
     kernel = TiledKernel(Tiling(graph.scope, graph.kernels[0]))
     assert _runs(kernel) == [2 * run, 2 * run]
+
+
+MOVED = """
+index w < 56, k < 3
+X[16, 112, 112] : bf16
+Y[16, 112, {wide}] : bf16
+Y[a, h, {out}] = {value}
+"""
+MOVED_KERNEL = """
+kernel moved {{
+  grid a by 1, h by 1, {out} by {wide}
+  %0 = load X[a, h, {index}]
+  {more}store Y[a, h, {out}] = %{last}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("out", "index", "run"),
+    [("c", "(c + 111) % 112", 112), ("c", "111 - c", 112), ("w", "(w * 2 + k + 111) % 112", 113)],
+)
+def test_what_wraps_goes_backwards_or_overlaps_is_a_run(out: str, index: str, run: int):
+    """A roll by one, a flip and a max pool of 3 were predicted at three times their times."""
+    wide = 112 if out == "c" else 56
+    value = f"X[a, h, {index}]" if out == "c" else f"max[k](X[a, h, {index}])"
+    index_c = "index c < 112\n" if out == "c" else ""
+    text = index_c + MOVED.format(wide=wide, out=out, value=value)
+    if out == "c":
+        text = text.replace("index w < 56, k < 3\n", "")
+    more = "" if out == "c" else "%1 = max[k] %0\n  "
+    kernel = MOVED_KERNEL.format(out=out, wide=wide, index=index, more=more, last=int(out == "w"))
+    graph = cuda_plan(text, kernel).ugraph
+    (load, _) = _runs(TiledKernel(Tiling(graph.scope, graph.kernels[0])))
+    assert load == 2 * run

@@ -99,14 +99,19 @@ def test_what_is_copied_is_what_a_search_takes_at_once():
     assert sharing._COPIED == PartitionLimits().operators
 
 
-def branches(own: bool, wide: int = 2):
+def branches(own: bool, wide: int = 2, *, is_cut: bool = True):
     """Two matmuls, or one and its halves, beside each other: what is stored of them."""
     b = ProgramBuilder("branches")
     b.input("X", (SIZE, SIZE), F32)
     b.input("W", (SIZE, SIZE), F32)
 
+    image = views.from_input(b, "X")
+    image = NamedArray(b.apply("exp", image.node), image.axes)
+    if is_cut:
+        b.stored(image.node)
+
     def product(name: str) -> NamedArray:
-        x, w = views.from_input(b, "X"), views.from_input(b, name)
+        x, w = image, views.from_input(b, name)
         first = views.broadcast(b, [views.unsqueeze(b, x, 2), views.unsqueeze(b, w, 0)])
         node = b.matmul(first[0].node, first[1].node, first[0].axes[1])
         return NamedArray(b.apply("tanh", node), (first[0].axes[0], first[1].axes[2]))
@@ -131,13 +136,27 @@ def test_pieces_with_large_matmuls_are_stored(monkeypatch, own, wasted, read):
     for nothing, of two beside six 432.
     """
     monkeypatch.setattr(sharing, "_WASTED", wasted)
+    monkeypatch.setattr(sharing, "_OF_AN_ELEMENT", 0.0)
     program = branches(own)
     validate_program(program)
     assert sum(node.op == "read" for node in program.nodes) == read
     draw = np.random.default_rng(0)
     x, v, w = (draw.normal(size=shape) for shape in ((SIZE, SIZE), (SIZE, 2), (SIZE, SIZE)))
     found = evaluate_program(program, {"X": x, "V": v, "W": w}, FloatMeaning())["Y"]
-    first, half = np.tanh(x @ w), SIZE // 2
+    first, half = np.tanh(np.exp(x) @ w), SIZE // 2
     second = np.concatenate([first[:, half:], first[:, :half]], 1)
-    wanted = np.concatenate([np.tanh(x @ v), first], 1) if own else second
+    wanted = np.concatenate([np.tanh(np.exp(x) @ v), first], 1) if own else second
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_pieces_of_a_program_that_is_not_cut_or_as_quickly_computed_as_read_are_not_stored(
+    monkeypatch,
+):
+    """Keys beside a cache, and scores over two sets of keys, were cut from their attention, which
+    had no plan then.
+    """
+    monkeypatch.setattr(sharing, "_WASTED", 0.0)
+    assert all(n.op != "read" for n in branches(True).nodes)
+    monkeypatch.setattr(sharing, "_OF_AN_ELEMENT", 0.0)
+    assert any(n.op == "read" for n in branches(True).nodes)
+    assert all(n.op != "read" for n in branches(True, is_cut=False).nodes)
