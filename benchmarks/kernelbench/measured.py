@@ -26,11 +26,12 @@ from benchmarks.kernelbench.document import NOT_OF_THIS_TYPE
 from benchmarks.kernelbench.footprint import footprint_of
 from benchmarks.kernelbench.problem import Problem, load
 from benchmarks.suite.row_worker import prepare as prepared
-from mirage_py.errors import MirageError
+from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.frontend.searches import CallOptions, cached_report
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
 from mirage_py.pipeline.cached_pipeline import optimizer_for
 from mirage_py.runtime.base import stages
+from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.base.gpu_memory import is_out_of_memory, make_room
 from mirage_py.runtime.eager.compiled import MODES
 from mirage_py.runtime.timing.autotuning_turns import tune_in_turns
@@ -128,12 +129,17 @@ def _named(stage: str) -> list[str]:
 
 
 def _outcome(make: Callable[[], Json]) -> Json:
-    """What is made, or why not."""
+    """What is made, or why not. Raises LostGpuError, as this process can measure nothing any more:
+    nineteen problems behind one that read beyond a table had its error for a row.
+    """
     try:
         return make()
+    except LostGpuError:
+        raise
     except MirageError as error:
         return {"status": "refused", "reason": error.what, "why": error.why}
     except Exception as error:  # noqa: BLE001  whatever a problem does is its row
+        require_gpu("the problem", error)
         return {"status": "crashed", "reason": f"{type(error).__name__}: {error}"[:300]}
 
 

@@ -16,6 +16,8 @@ from benchmarks.kernelbench import command, distances, document, measured, page,
 from benchmarks.kernelbench.command import main
 from benchmarks.kernelbench.footprint import Footprint, footprint_of
 from benchmarks.kernelbench.problem import Problem, every_kth, load, problems, reduced_source
+from mirage_py.errors import LostGpuError
+from mirage_py.runtime.base import gpu_context
 
 HEAD = """
 import torch
@@ -406,3 +408,16 @@ def test_two_rounds_that_agree_are_enough(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(measured, "_round_us", lambda *_: next(rounds))
     monkeypatch.setattr("time.sleep", lambda _: None)
     assert measured._microseconds({}, []) == {"a": 10.0}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_process_that_has_lost_its_gpu_measures_nothing_more(monkeypatch, is_lost):
+    def crashes():
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(gpu_context, "gpu_is_lost", lambda: is_lost)
+    if is_lost:
+        with pytest.raises(LostGpuError):
+            measured._outcome(crashes)
+    else:
+        assert measured._outcome(crashes)["status"] == "crashed"
