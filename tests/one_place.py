@@ -221,7 +221,6 @@ EQUAL: dict[str, tuple[str, str]] = {
         "where(n >= 2048, Z[b, n], X[b, n])",
         n=4096,
     ),
-    "quotient and remainder": values(COLUMNS, "X[b, n]", "X[b, n // 64 * 64 + n % 64]", n=4096),
     "rotated there and back": values(
         COLUMNS, "X[b, n]", "X[b, ((n + 100) % 4096 + 3996) % 4096]", n=4096
     ),

@@ -56,12 +56,14 @@ def tilings(
     spread = _spread if few else tuple
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     loop_choices = [spread(loop_tiles(scope, roles, d, heavy=True)) for d in dims]
-    grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
+    # Of tiles that the model finds equal the first are tried: with one image and many pixels.
+    tried = _grid_order(scope, block, in_memory=not any(n.op == "matmul" for n in block.nodes))
+    grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in tried]))
     spaces = _spaces(block, heavy)
-    for tiles in _without_repetition(scope, block, grid, tuple(grids)):
-        axes = tuple(GridAxis(d, t, d in shared) for d, t in zip(grid, tiles, strict=True))
-        tiled = replace(block, grid=axes)
-        extents = _powers_of_two({**scope.sizes, **dict(zip(grid, tiles, strict=True))})
+    for tiles in _without_repetition(scope, block, tried, tuple(grids)):
+        tile_of = dict(zip(tried, tiles, strict=True))
+        tiled = replace(block, grid=tuple(GridAxis(d, tile_of[d], d in shared) for d in grid))
+        extents = _powers_of_two({**scope.sizes, **tile_of})
         for chosen in product(*loop_choices):
             loops = dict(zip(dims, chosen, strict=True))
             if _is_too_large(spaces, extents, _powers_of_two(loops)):
@@ -201,9 +203,10 @@ def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
     return max(min(_MIN_LIGHT_TILE, whole), min(whole, _LIGHT_LOOP_ELEMENTS // others))
 
 
-def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+def _grid_order(scope: Program, block: BlockGraph, *, in_memory: bool = True) -> tuple[str, ...]:
     """Neighbouring blocks should share the largest tensors: what those do not depend on runs
-    fastest. Blocks of a cluster are neighbours in any case.
+    fastest. Blocks of a cluster are neighbours in any case. What is not ``in_memory`` order is in
+    the program's.
 
     Without matmuls a tensor that the L2 holds is shared by all blocks in any order. Those along
     which blocks read as much go through the largest tensor in sequence: else blocks at the same
@@ -229,7 +232,8 @@ def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
     def place(dim: str) -> tuple[bool, int, int, float, int]:
         # Of rows and columns of two equal operands neither goes through one of them alone.
         together = min(number[d] for d in dims if seen[d] == seen[dim])
-        return dim not in block.cluster_dims, weight(dim), together, step(dim), number[dim]
+        steps = step(dim) if in_memory else 0.0
+        return dim not in block.cluster_dims, weight(dim), together, steps, number[dim]
 
     return tuple(sorted(dims, key=place))
 

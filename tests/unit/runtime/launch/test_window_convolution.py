@@ -122,7 +122,10 @@ def test_each_result_is_that_of_float64(name: str) -> None:
         given = {t.name: arrays[t.name].float().numpy() for t in plan.ugraph.program.inputs}
         got = torch.from_numpy(np.asarray(run_emulated(plan, given)["y"], dtype=np.float64))
         got = got.reshape(want.shape if spec.is_planar else want.movedim(1, -1).shape)
-        assert torch.equal(got if spec.is_planar else got.movedim(-1, 1), want.double()), tiles
+        got = got if spec.is_planar else got.movedim(-1, 1)
+        # A mean is a product with the inverse of the number, which may round the other way.
+        last_place = 2**-7 if spec.pool == "mean" else 0.0
+        torch.testing.assert_close(got, want.double(), rtol=last_place, atol=last_place**3)
         # What the operator computes without a GPU, over the packed weight.
         again = reference(spec, tiles, x, packed, bias, residual)
         assert torch.equal(again, want)
