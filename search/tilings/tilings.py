@@ -57,7 +57,8 @@ def tilings(
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     loop_choices = [spread(loop_tiles(scope, roles, d, heavy=True)) for d in dims]
     # Of tiles that the model finds equal the first are tried: with one image and many pixels.
-    tried = _grid_order(scope, block, in_memory=not any(n.op == "matmul" for n in block.nodes))
+    multiplies = any(n.op == "matmul" for n in block.nodes)
+    tried = _grid_order(scope, block, in_memory=False) if multiplies else grid
     grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in tried]))
     spaces = _spaces(block, heavy)
     for tiles in _without_repetition(scope, block, tried, tuple(grids)):
